@@ -321,7 +321,8 @@ pub struct NodeView {
     /// The version of Envoy, if it reports one.
     pub envoy_version: Option<String>,
     /// The node metadata under `ironmesh`: bind address, upstreams and so on.
-    pub statement: Option<serde_json::Value>,
+    #[serde(rename = "statement")]
+    pub metadata: Option<serde_json::Value>,
 }
 
 /// A service port of a proxy.

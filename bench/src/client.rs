@@ -21,10 +21,10 @@ use crate::identity::Identity;
 use crate::messages::{Deframer, Variant};
 use crate::totals::{Totals, Watch};
 
-/// The order that all clients follow.
+/// The command that all clients follow.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Order {
-    /// The number of the order. A new number means a new connection.
+pub(crate) struct FleetCommand {
+    /// The number of the command. A new number means a new connection.
     pub(crate) epoch: u64,
     /// The server; `None` disconnects.
     pub(crate) target: Option<SocketAddr>,
@@ -82,20 +82,20 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Follows orders until the fleet is dropped.
-    pub(crate) async fn run(self, mut orders: watch::Receiver<Order>) {
+    /// Follows commands until the fleet is dropped.
+    pub(crate) async fn run(self, mut commands: watch::Receiver<FleetCommand>) {
         let mut begun = 0;
         loop {
-            let order = orders.borrow_and_update().clone();
-            let epoch = order.epoch;
-            let is_new = |order: &Order| order.epoch != epoch;
+            let command = commands.borrow_and_update().clone();
+            let epoch = command.epoch;
+            let is_new = |command: &FleetCommand| command.epoch != epoch;
             let mut is_lost = false;
-            if let Some(target) = order.target {
-                if order.is_fresh && epoch != begun {
+            if let Some(target) = command.target {
+                if command.is_fresh && epoch != begun {
                     self.envoy.lock().forget();
                 }
                 begun = epoch;
-                let end = self.connect(target, &order, &mut orders).await;
+                let end = self.connect(target, &command, &mut commands).await;
                 self.totals.left(self.index);
                 if let Err(error) = end {
                     self.totals.lost(&error);
@@ -103,7 +103,7 @@ impl Client {
                 }
             }
             tokio::select! {
-                order = orders.wait_for(is_new) => if order.is_err() { return },
+                command = commands.wait_for(is_new) => if command.is_err() { return },
                 // As Envoy, which reconnects within half a second with its resources.
                 () = sleep(self.reconnect_delay()), if is_lost => {}
             }
@@ -115,12 +115,12 @@ impl Client {
         RECONNECT_WITHIN * u32::try_from(self.index % 100).unwrap_or(0) / 100
     }
 
-    /// Runs one connection to its end. Returns `Ok` on a new order.
+    /// Runs one connection to its end. Returns `Ok` on a new command.
     async fn connect(
         &self,
         target: SocketAddr,
-        order: &Order,
-        orders: &mut watch::Receiver<Order>,
+        command: &FleetCommand,
+        commands: &mut watch::Receiver<FleetCommand>,
     ) -> anyhow::Result<()> {
         let tcp = timeout(CONNECT_DEADLINE, TcpStream::connect(target)).await??;
         tcp.set_nodelay(true)?;
@@ -144,7 +144,7 @@ impl Client {
             sender,
             queue: VecDeque::new(),
             silenced: Vec::new(),
-            behavior: order.faults.of(self.from_last),
+            behavior: command.faults.of(self.from_last),
             is_configured: false,
         };
         let mut node = self.identity.node(self.variant).to_vec();
@@ -178,10 +178,10 @@ impl Client {
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
                     stream.send_due()?;
                 }
-                changed = orders.changed() => {
+                changed = commands.changed() => {
                     changed?;
-                    let new = orders.borrow_and_update().clone();
-                    if new.epoch != order.epoch {
+                    let new = commands.borrow_and_update().clone();
+                    if new.epoch != command.epoch {
                         return Ok(());
                     }
                     stream.behavior = new.faults.of(self.from_last);

@@ -40,7 +40,7 @@ pub(crate) struct Consul {
 
 /// An answer of Consul.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ConsulResponse {
     /// Its `X-Consul-Index`.
     pub(crate) index: u64,
     pub(crate) body: Vec<u8>,
@@ -180,7 +180,11 @@ impl Consul {
     }
 
     /// Queries the instances of a service: at once, or with a blocking query after an index.
-    pub(crate) async fn query(&self, service: &str, after: Option<u64>) -> anyhow::Result<Answer> {
+    pub(crate) async fn query(
+        &self,
+        service: &str,
+        after: Option<u64>,
+    ) -> anyhow::Result<ConsulResponse> {
         let wait = after.map(|index| format!("&index={index}&wait=60s")).unwrap_or_default();
         let path = format!("health/service/{service}?stale{wait}");
         self.exchange("GET", &path, "", self.patience).await
@@ -220,7 +224,7 @@ impl Consul {
         path: &str,
         body: &str,
         patience: Duration,
-    ) -> anyhow::Result<Answer> {
+    ) -> anyhow::Result<ConsulResponse> {
         let request =
             format!("{method} /v1/{path} HTTP/1.0\r\ncontent-length: {}\r\n\r\n{body}", body.len());
         let exchange = async {
@@ -239,7 +243,7 @@ impl Consul {
         let words = || String::from_utf8_lossy(body.get(..300).unwrap_or(&body)).into_owned();
         ensure!(status == "200", "Consul answers {status} to {path}: {}", words());
         let index = head.lines().find_map(|line| line.strip_prefix("x-consul-index: "));
-        Ok(Answer { index: index.map_or(Ok(0), str::parse)?, body, at })
+        Ok(ConsulResponse { index: index.map_or(Ok(0), str::parse)?, body, at })
     }
 
     fn log_tail(&self) -> String {

@@ -11,14 +11,14 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::client::{Client, Faults, Order};
+use crate::client::{Client, Faults, FleetCommand};
 use crate::envoy::{AckDelay, Holdings, SimulatedEnvoy};
 use crate::identity::Identity;
 use crate::library::Library;
 use crate::messages::Variant;
 use crate::totals::{Counts, Totals, Watch};
 
-/// Simulated Envoys, each with its own connection. They follow orders together. Dropping the fleet ends them.
+/// Simulated Envoys, each with its own connection. They follow commands together. Dropping the fleet ends them.
 #[derive(Debug)]
 pub struct Fleet {
     identities: Vec<Identity>,
@@ -27,7 +27,7 @@ pub struct Fleet {
     delay: AckDelay,
     library: Arc<Library>,
     totals: Arc<Totals>,
-    orders: watch::Sender<Order>,
+    commands: watch::Sender<FleetCommand>,
     _tasks: JoinSet<()>,
 }
 
@@ -45,7 +45,7 @@ impl Fleet {
     ) -> Self {
         let library = Arc::new(library);
         let totals = Arc::new(Totals::new(identities.len()));
-        let orders = watch::Sender::new(Order::default());
+        let commands = watch::Sender::new(FleetCommand::default());
         let (mut envoys, mut tasks) = (Vec::new(), JoinSet::new());
         for (index, identity) in identities.iter().enumerate() {
             let envoy = SimulatedEnvoy::new(variant, delay, Arc::clone(&library));
@@ -59,9 +59,9 @@ impl Fleet {
                 envoy,
                 totals: Arc::clone(&totals),
             };
-            tasks.spawn(client.run(orders.subscribe()));
+            tasks.spawn(client.run(commands.subscribe()));
         }
-        Self { identities, envoys, variant, delay, library, totals, orders, _tasks: tasks }
+        Self { identities, envoys, variant, delay, library, totals, commands, _tasks: tasks }
     }
 
     /// The number of clients.
@@ -77,24 +77,24 @@ impl Fleet {
     /// Reconnects all clients at once: with initial versions, or fresh as new processes.
     pub fn connect(&self, target: SocketAddr, is_fresh: bool) {
         self.totals.begin();
-        self.orders.send_modify(|order| {
-            order.epoch += 1;
-            order.target = Some(target);
-            order.is_fresh = is_fresh;
+        self.commands.send_modify(|command| {
+            command.epoch += 1;
+            command.target = Some(target);
+            command.is_fresh = is_fresh;
         });
     }
 
     /// Disconnects all clients.
     pub fn disconnect(&self) {
-        self.orders.send_modify(|order| {
-            order.epoch += 1;
-            order.target = None;
+        self.commands.send_modify(|command| {
+            command.epoch += 1;
+            command.target = None;
         });
     }
 
     /// Sets how many clients misbehave from now on.
     pub fn set_faults(&self, faults: Faults) {
-        self.orders.send_modify(|order| order.faults = faults);
+        self.commands.send_modify(|command| command.faults = faults);
     }
 
     /// Waits until all clients have ACKed all their subscriptions. Returns the time of the last ACK.
@@ -147,7 +147,7 @@ impl Fleet {
     /// Connects a second, fresh client of each identity, and compares the hashes of the resources of both. Skips
     /// misbehaving clients. Returns the number of compared clients.
     pub async fn verify(&self, target: SocketAddr, patience: Duration) -> anyhow::Result<usize> {
-        let good = self.len() - self.orders.borrow().faults.total();
+        let good = self.len() - self.commands.borrow().faults.total();
         for begin in (0..good).step_by(VERIFIED_AT_ONCE) {
             let end = (begin + VERIFIED_AT_ONCE).min(good);
             let identities = self.identities.get(begin..end).unwrap_or_default().to_vec();

@@ -26,7 +26,7 @@ pub struct Identity {
     /// The address of the control plane in its bootstrap.
     pub control_plane: SocketAddr,
     /// Its node metadata.
-    pub statement: Value,
+    pub metadata: Value,
     /// Its zone.
     pub zone: String,
     tls: Arc<ClientConfig>,
@@ -55,14 +55,14 @@ impl Identity {
             control_plane: format!("{host}:{port}")
                 .parse()
                 .with_context(|| format!("the control plane has no IP address: {host}"))?,
-            statement: bootstrap.pointer("/node/metadata/ironmesh").cloned().unwrap_or_default(),
+            metadata: bootstrap.pointer("/node/metadata/ironmesh").cloned().unwrap_or_default(),
             zone: String::new(),
             tls: client_tls(&read("proxy.crt")?, &read("proxy.key")?, &roots)?,
         })
     }
 
     pub(crate) fn node(&self, variant: Variant) -> [Bytes; 2] {
-        node::field(variant, &self.id, &self.cluster, &self.zone, &self.statement)
+        node::field(variant, &self.id, &self.cluster, &self.zone, &self.metadata)
     }
 
     pub(crate) fn tls(&self) -> &Arc<ClientConfig> {

@@ -113,7 +113,7 @@ impl MeasuredControlPlane {
         for group in 0..shape.groups() {
             let enrolled = self.enroll_group(group, &shape.services_of(group)).await?;
             for (mut identity, proxy) in enrolled.into_iter().zip(group * GROUP..) {
-                identity.statement = shape.statement(proxy);
+                identity.metadata = shape.metadata(proxy);
                 identities.push(identity);
             }
         }
@@ -124,7 +124,7 @@ impl MeasuredControlPlane {
     pub(crate) async fn enroll_more(&self, shape: Shape) -> anyhow::Result<Vec<Identity>> {
         let mut enrolled = self.enroll_group(shape.groups(), &[GROWING.0.to_owned()]).await?;
         for (identity, proxy) in enrolled.iter_mut().zip(shape.proxies..) {
-            identity.statement = shape.statement(proxy);
+            identity.metadata = shape.metadata(proxy);
         }
         Ok(enrolled)
     }

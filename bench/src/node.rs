@@ -21,9 +21,9 @@ pub(crate) fn field(
     id: &str,
     cluster: &str,
     zone: &str,
-    statement: &serde_json::Value,
+    metadata: &serde_json::Value,
 ) -> [Bytes; 2] {
-    let fields = [("ironmesh".to_owned(), value(statement))].into();
+    let fields = [("ironmesh".to_owned(), value(metadata))].into();
     let version = SemanticVersion { major_number: 1, minor_number: 40, patch: 0 };
     let own = Node {
         id: id.to_owned(),
@@ -90,8 +90,8 @@ mod tests {
 
     #[test]
     fn node_field_has_the_size_and_identity_of_an_envoy_node() {
-        let statement = serde_json::json!({ "bind": "10.0.0.1" });
-        let field = field(Variant::Delta, "one", "default/store", "a", &statement).concat();
+        let metadata = serde_json::json!({ "bind": "10.0.0.1" });
+        let field = field(Variant::Delta, "one", "default/store", "a", &metadata).concat();
         assert!((LENGTH - 2000..LENGTH + 2000).contains(&field.len()), "{}", field.len());
         let mut body = &field[1..];
         let length = prost::encoding::decode_varint(&mut body).unwrap();
@@ -99,6 +99,6 @@ mod tests {
         let node = Node::decode(body).unwrap();
         assert_eq!((&*node.id, node.extensions.len()), ("one", EXTENSIONS));
         let parsed = ironmesh_xds_wire::Node::from(node);
-        assert_eq!(parsed.statement, Some(statement));
+        assert_eq!(parsed.metadata, Some(metadata));
     }
 }

@@ -86,7 +86,7 @@ impl Shape {
     }
 
     /// The node metadata of a proxy, which differs for each.
-    pub(crate) fn statement(self, proxy: usize) -> serde_json::Value {
+    pub(crate) fn metadata(self, proxy: usize) -> serde_json::Value {
         let plain = self.services - 2;
         let upstreams = (0..UPSTREAMS.min(plain)).map(|number| {
             let service = (proxy * 7 + number * (plain / UPSTREAMS).max(1)) % plain;
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(shape.services_of(99), ["service-0001"]);
         let shape: Shape = "500x1000".parse().unwrap();
         assert_eq!((shape.services_of(7).len(), shape.callers_of_private()), (20, 10));
-        assert_ne!(shape.statement(3), shape.statement(4));
+        assert_ne!(shape.metadata(3), shape.metadata(4));
         for bad in ["1000", "15x10", "10x10", "20x3", "20010x10", "axb"] {
             assert!(bad.parse::<Shape>().is_err(), "{bad}");
         }

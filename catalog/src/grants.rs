@@ -21,13 +21,13 @@ use crate::service_labels::ServiceLabels;
 use crate::specification::MeshSpecification;
 
 /// Namespace and name of an object of policy.
-type Key = (Name, Name);
+type ObjectKey = (Name, Name);
 
 /// The accounts of each identity binding.
-type Bindings = BTreeMap<Key, BTreeSet<ServiceAccount>>;
+type Bindings = BTreeMap<ObjectKey, BTreeSet<ServiceAccount>>;
 
 /// The labels of the services that bindings select by labels.
-type Places = BTreeMap<ServiceName, Arc<ServiceLabels>>;
+type LabelsByService = BTreeMap<ServiceName, Arc<ServiceLabels>>;
 
 /// A traffic target with its subjects resolved.
 ///
@@ -55,13 +55,13 @@ pub(crate) struct GrantInputs<'a> {
 /// The grants of all traffic targets of a mesh.
 #[derive(Debug, Clone, Default)]
 pub struct Grants {
-    by_target: OrdMap<Key, Arc<Grant>>,
+    by_target: OrdMap<ObjectKey, Arc<Grant>>,
     by_account: Arc<ByAccount>,
     /// The accounts of each identity binding.
     pub bindings: Arc<Bindings>,
     findings: Arc<[Finding]>,
     /// Kept, so that only the labels of changed services are computed again.
-    places: Arc<Places>,
+    labels_by_service: Arc<LabelsByService>,
 }
 
 /// The same grants by account, each list in the order of the targets.
@@ -72,7 +72,7 @@ struct ByAccount {
 }
 
 impl ByAccount {
-    fn new(by_target: &OrdMap<Key, Arc<Grant>>) -> Self {
+    fn new(by_target: &OrdMap<ObjectKey, Arc<Grant>>) -> Self {
         let mut index = Self::default();
         for grant in by_target.values() {
             for destination in &grant.destinations {
@@ -89,7 +89,7 @@ impl ByAccount {
 
 impl Grants {
     /// The grants by namespace and name of the target.
-    pub fn by_target(&self) -> &OrdMap<Key, Arc<Grant>> {
+    pub fn by_target(&self) -> &OrdMap<ObjectKey, Arc<Grant>> {
         &self.by_target
     }
 
@@ -164,33 +164,37 @@ impl Grants {
 
     /// The same grants, with newly resolved bindings.
     fn bind(&self, inputs: &GrantInputs<'_>, changed: &BTreeSet<ServiceName>) -> Self {
-        let places = self.places(inputs, changed);
+        let labels_by_service = self.labels_by_service(inputs, changed);
         let mut findings = Vec::new();
         let bindings = inputs.specification.identity_bindings.iter().map(|(key, binding)| {
-            (key.clone(), binding::accounts(inputs, binding, &places, &mut findings))
+            (key.clone(), binding::accounts(inputs, binding, &labels_by_service, &mut findings))
         });
         Self {
             by_target: self.by_target.clone(),
             by_account: Arc::clone(&self.by_account),
             bindings: Arc::new(bindings.collect()),
             findings: findings.into(),
-            places: Arc::new(places),
+            labels_by_service: Arc::new(labels_by_service),
         }
     }
 
-    fn places(&self, inputs: &GrantInputs<'_>, changed: &BTreeSet<ServiceName>) -> Places {
+    fn labels_by_service(
+        &self,
+        inputs: &GrantInputs<'_>,
+        changed: &BTreeSet<ServiceName>,
+    ) -> LabelsByService {
         let namespaces: BTreeSet<_> = by_labels(inputs.specification).collect();
         let services = inputs.specification.services.values();
         // A subset has the endpoints of its service.
         let services = services
             .filter(|service| namespaces.contains(&service.name.namespace) && !service.is_subset());
-        let places = services.map(|service| {
+        let labels_by_service = services.map(|service| {
             let name = &service.name;
-            let known = self.places.get(name).filter(|_| !changed.contains(name));
+            let known = self.labels_by_service.get(name).filter(|_| !changed.contains(name));
             let labels = || Arc::new((inputs.labels_of)(name));
             (name.clone(), known.cloned().unwrap_or_else(labels))
         });
-        places.collect()
+        labels_by_service.collect()
     }
 
     /// The grants of the targets with these bindings.
@@ -212,7 +216,7 @@ impl Grants {
                 by_target.insert(key.clone(), Arc::new(grant));
             }
         }
-        let is_gone = |key: &&Key| !specification.traffic_targets.contains_key(*key);
+        let is_gone = |key: &&ObjectKey| !specification.traffic_targets.contains_key(*key);
         for key in self.by_target.keys().filter(is_gone) {
             by_target.remove(key);
         }
@@ -225,7 +229,7 @@ impl Grants {
     }
 
     #[cfg(test)]
-    pub(crate) fn of(by_target: OrdMap<Key, Arc<Grant>>) -> Self {
+    pub(crate) fn of(by_target: OrdMap<ObjectKey, Arc<Grant>>) -> Self {
         let by_account = Arc::new(ByAccount::new(&by_target));
         Self { by_target, by_account, ..Self::default() }
     }

@@ -32,7 +32,7 @@ pub fn hosts(
     }
     let external = service.external.iter();
     let outside = external.flat_map(|external| outside(external, port, is_plain));
-    hosts.extend(outside.filter(|host| !is_of_the_mesh(snapshot, host)));
+    hosts.extend(outside.filter(|host| !is_mesh_host(snapshot, host)));
     hosts.sort();
     hosts
 }
@@ -56,7 +56,7 @@ pub fn is_passed_through(service: &Service) -> bool {
 
 /// Whether a host, with or without a port, is reserved for services of the mesh: no external service has it,
 /// even if the caller may not call that service.
-pub fn is_of_the_mesh(snapshot: &Snapshot, host: &str) -> bool {
+pub fn is_mesh_host(snapshot: &Snapshot, host: &str) -> bool {
     let name = host.split(':').next().unwrap_or(host);
     let domain = snapshot.mesh.domain.as_str();
     let is_below =

@@ -219,7 +219,7 @@ impl Treatment<'_> {
     pub fn settings(&self) -> Vec<EffectiveSetting> {
         let mut settings: Vec<EffectiveSetting> = Vec::new();
         for layer in &self.layers {
-            for (key, value) in layer.in_words() {
+            for (key, value) in layer.descriptions() {
                 if !settings.iter().any(|known| known.key == key) {
                     settings.push(EffectiveSetting {
                         key: key.to_owned(),
@@ -246,9 +246,9 @@ impl Treatment<'_> {
 }
 
 impl Layer<'_> {
-    fn in_words(self) -> Vec<(&'static str, String)> {
+    fn descriptions(self) -> Vec<(&'static str, String)> {
         match self {
-            Self::Route(route) => route.settings.in_words(),
+            Self::Route(route) => route.settings.descriptions(),
             Self::Retry(retry) => vec![("retries", retry.retries.to_string())],
         }
     }

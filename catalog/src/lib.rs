@@ -8,7 +8,6 @@
 //!
 //! Start reading at [`Snapshot`], one consistent state of the mesh.
 
-pub mod access;
 pub mod allowed_traffic;
 pub mod certificate;
 pub mod cited;
@@ -42,11 +41,11 @@ mod service_labels;
 pub mod snapshot;
 pub mod specification;
 pub mod splits;
+pub mod tcp_access;
 pub mod telemetries;
 pub mod text;
 pub mod upstream_settings;
 
-pub use access::{Callers, TcpAccess, TcpAccesses};
 pub use allowed_traffic::{AllowedTraffic, AllowingRule, ApplicableRules};
 pub use certificate::{CertificateStore, Secret, ServiceCertificate, StoreError, TrustBundle};
 pub use cited::Cited;
@@ -84,8 +83,8 @@ pub use policy::{
 pub use policy_record::{PolicyPin, PolicyRecord};
 pub use port_range::PortRange;
 pub use proxy::{
-    CertificateState, HostUpstream, JoinRecord, LogFolder, OutsideAuthority, OutsideHost,
-    Participation, Proxy, ProxyId, ProxyStatement, Revocation, Upstream,
+    CertificateState, HostUpstream, JoinRecord, LogFolder, NodeMetadata, OutsideAuthority,
+    OutsideHost, Participation, Proxy, ProxyId, Revocation, Upstream,
 };
 pub use proxy_name::ProxyName;
 pub use removals::{PolicyObject, Removals};
@@ -97,4 +96,5 @@ pub use snapshot::{
     have_same_members,
 };
 pub use specification::{MeshSpecification, PolicyRevision};
+pub use tcp_access::{Callers, TcpAccess, TcpAccesses};
 pub use upstream_settings::{EffectiveSetting, UpstreamSettings};

@@ -20,7 +20,7 @@ impl Service {
         }
         let listening: BTreeSet<u16> = listening.into_iter().collect::<Option<_>>()?;
         let is_without = |port: &&Port| !listening.contains(&port.target);
-        let without: Vec<_> = self.ports.iter().filter(is_without).map(in_words).collect();
+        let without: Vec<_> = self.ports.iter().filter(is_without).map(port_text).collect();
         if listening.is_empty() || without.is_empty() {
             return None;
         }
@@ -38,7 +38,7 @@ impl Service {
     }
 }
 
-fn in_words(port: &Port) -> String {
+fn port_text(port: &Port) -> String {
     format!("port {} (target port {})", port.number, port.target)
 }
 

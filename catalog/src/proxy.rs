@@ -2,8 +2,8 @@
 //!
 //! This module owns the facts about one proxy. It never decides whether callers use its endpoints.
 
+mod node_metadata;
 mod outside;
-mod statement;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -19,8 +19,8 @@ use crate::locality::Locality;
 use crate::name::ServiceName;
 use crate::proxy_name::ProxyName;
 
+pub use node_metadata::{LogFolder, NodeMetadata, Upstream};
 pub use outside::{HostUpstream, OutsideAuthority, OutsideHost};
-pub use statement::{LogFolder, ProxyStatement, Upstream};
 
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -45,6 +45,13 @@ impl ProxyId {
 impl fmt::Display for ProxyId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+/// The name of a proxy without a name of its own.
+impl From<ProxyId> for ProxyName {
+    fn from(id: ProxyId) -> Self {
+        Self(id.to_string().into())
     }
 }
 
@@ -217,13 +224,13 @@ pub struct Proxy {
     /// Its join record.
     pub record: JoinRecord,
     /// Its node metadata.
-    pub statement: ProxyStatement,
+    pub metadata: NodeMetadata,
 }
 
 impl Proxy {
     /// The address on which it listens for the mesh.
     pub fn bind(&self) -> IpAddr {
-        self.statement.bind.unwrap_or_else(|| self.record.mesh_address.ip())
+        self.metadata.bind.unwrap_or_else(|| self.record.mesh_address.ip())
     }
 
     /// The address on which it listens for its own applications, and Envoy for its admin.
@@ -236,7 +243,7 @@ impl Proxy {
 
     /// The address of its applications.
     pub fn app_address(&self) -> IpAddr {
-        self.statement.app_address.unwrap_or(LOCALHOST)
+        self.metadata.app_address.unwrap_or(LOCALHOST)
     }
 }
 

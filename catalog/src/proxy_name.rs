@@ -1,19 +1,17 @@
 //! The name of a proxy, for people. It authorizes nothing, and no resource carries it.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::name::{InvalidName, ServiceName};
-use crate::proxy::{JoinRecord, ProxyId};
+use crate::name::InvalidName;
 
 /// The name of a proxy, unique among those in use: letters in lower case, digits, `-`, `_` and `.`, as in a hostname.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct ProxyName(Arc<str>);
+pub struct ProxyName(pub(crate) Arc<str>);
 
 impl ProxyName {
     /// The longest name, in characters: that of a hostname.
@@ -22,18 +20,6 @@ impl ProxyName {
     /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
-    }
-
-    /// `count` names `<service>-<n>` that no record has, with the lowest numbers.
-    pub fn defaults<'a>(
-        service: &ServiceName,
-        count: usize,
-        records: impl IntoIterator<Item = &'a JoinRecord>,
-    ) -> Vec<Self> {
-        let used: BTreeSet<_> =
-            records.into_iter().filter_map(|record| record.name.as_ref()).collect();
-        let name = |number: usize| Self(format!("{}-{number}", service.name).into());
-        (1..).map(name).filter(|name| !used.contains(name)).take(count).collect()
     }
 }
 
@@ -59,13 +45,6 @@ impl FromStr for ProxyName {
     }
 }
 
-/// The name of a proxy without a name of its own.
-impl From<ProxyId> for ProxyName {
-    fn from(id: ProxyId) -> Self {
-        Self(id.to_string().into())
-    }
-}
-
 impl TryFrom<String> for ProxyName {
     type Error = InvalidName;
 
@@ -88,11 +67,6 @@ impl fmt::Display for ProxyName {
 
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
-
-    use jiff::Timestamp;
-    use uuid::Uuid;
-
     use super::*;
 
     #[test]
@@ -104,26 +78,5 @@ mod tests {
         for bad in ["", "-a", "a.", "Web", "a b", "a/b", "ä", "a\n", &long] {
             assert!(bad.parse::<ProxyName>().is_err(), "{bad:?}");
         }
-    }
-
-    #[test]
-    fn default_names_have_the_lowest_free_numbers() {
-        let service: ServiceName = "shop/web".parse().unwrap();
-        let record = |name: Option<&str>| JoinRecord {
-            name: name.map(|name| name.parse().unwrap()),
-            ..JoinRecord::new(
-                ProxyId(Uuid::nil()),
-                vec![service.clone()],
-                SocketAddr::from(([10, 0, 0, 1], 15003)),
-                Timestamp::UNIX_EPOCH,
-                Timestamp::MAX,
-            )
-        };
-        let records = [record(Some("web-2")), record(None), record(Some("other-1"))];
-        let names = ProxyName::defaults(&service, 3, &records);
-        assert_eq!(
-            names.iter().map(ProxyName::as_str).collect::<Vec<_>>(),
-            ["web-1", "web-3", "web-4"]
-        );
     }
 }

@@ -6,8 +6,8 @@
 pub const CLIENT_CERTIFICATE: &str = "x-forwarded-client-cert";
 
 /// The prefix of headers with commands for Envoy. Sidecars remove them from all requests.
-pub const TO_ENVOY: &str = "x-envoy-";
+pub const ENVOY_HEADER_PREFIX: &str = "x-envoy-";
 
 /// The prefix under which a sidecar keeps the timeout and retry headers of its own application. It removes them
 /// as well.
-pub const PUT_ASIDE: &str = "x-ironmesh-override-";
+pub const SAVED_OVERRIDE_PREFIX: &str = "x-ironmesh-override-";

@@ -8,12 +8,12 @@ pub const MESH: u16 = 15003;
 
 /// The ports of a proxy, with future ones. No application listens there, and calls to the first ones change the
 /// proxy itself.
-pub const OF_PROXIES: [u16; 8] = [15000, 15001, MESH, 15006, 15010, 15021, 15053, 15080];
+pub const PROXY_PORTS: [u16; 8] = [15000, 15001, MESH, 15006, 15010, 15021, 15053, 15080];
 
 /// The ports of the control plane.
-const OF_CONTROL_PLANES: [u16; 3] = [15014, 15128, 15129];
+const CONTROL_PLANE_PORTS: [u16; 3] = [15014, 15128, 15129];
 
 /// All reserved ports.
 pub fn all() -> impl Iterator<Item = u16> {
-    OF_PROXIES.into_iter().chain(OF_CONTROL_PLANES)
+    PROXY_PORTS.into_iter().chain(CONTROL_PLANE_PORTS)
 }

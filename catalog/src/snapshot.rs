@@ -18,7 +18,6 @@ use std::sync::Arc;
 use imbl::ordmap::DiffItem;
 use imbl::{OrdMap, OrdSet};
 
-use crate::access::{TcpAccesses, tcp_accesses};
 use crate::certificate::{ServiceCertificate, TrustBundle};
 use crate::endpoint::{Application, Discovered, Endpoint, MeshEndpoint, Provider};
 use crate::finding::Finding;
@@ -32,6 +31,7 @@ use crate::proxy_index::ProxyIndex;
 use crate::service::{Mode, Port, Service};
 use crate::service_labels::ServiceLabels;
 use crate::specification::MeshSpecification;
+use crate::tcp_access::{TcpAccesses, tcp_accesses};
 use classifier::EndpointClassifier;
 use hosts::{Distinct, Hosts};
 

@@ -124,7 +124,7 @@ impl<'a> Splits<'a> {
 
     /// The paths of each port of each service that has splits.
     pub fn paths(&self) -> BTreeMap<ServicePort, Result<Vec<SplitPath<'a>>, TooManyPaths>> {
-        self.paths_of_these(self.order.iter().copied())
+        self.paths_for(self.order.iter().copied())
     }
 
     /// The paths of one service, and of those that its calls reach by splits.
@@ -138,15 +138,15 @@ impl<'a> Splits<'a> {
             let backends = self.of(service).iter().flat_map(|split| &split.backends);
             next.extend(backends.map(|one| &one.service).filter(|one| reached.insert(*one)));
         }
-        self.paths_of_these(self.order.iter().copied().filter(|one| reached.contains(*one)))
+        self.paths_for(self.order.iter().copied().filter(|one| reached.contains(*one)))
     }
 
     /// The paths of these services, each listed after its backends.
-    fn paths_of_these(
+    fn paths_for(
         &self,
         services: impl Iterator<Item = &'a ServiceName>,
     ) -> BTreeMap<ServicePort, Result<Vec<SplitPath<'a>>, TooManyPaths>> {
-        let mut known = Known::new();
+        let mut known = FinishedPaths::new();
         for service in services {
             for (service_port, port) in
                 self.service(service).into_iter().flat_map(Service::service_ports)
@@ -166,7 +166,7 @@ impl<'a> Splits<'a> {
         &self,
         service_port: &ServicePort,
         port: &Port,
-        known: &Known<'a>,
+        known: &FinishedPaths<'a>,
     ) -> Result<SplitPaths<'a>, TooManyPaths> {
         let mut paths = SplitPaths::default();
         for split in self.of(&service_port.service) {
@@ -192,7 +192,7 @@ impl<'a> Splits<'a> {
         &self,
         split: &'a TrafficSplit,
         port: &Port,
-        known: &Known<'a>,
+        known: &FinishedPaths<'a>,
     ) -> Result<SplitPaths<'a>, TooManyPaths> {
         let mut parts = Vec::new();
         for backend in split.backends.iter().filter(|backend| backend.weight > 0) {
@@ -270,7 +270,7 @@ impl<'a> Splits<'a> {
 }
 
 /// The paths of the service ports that the walk has finished.
-type Known<'a> = BTreeMap<ServicePort, Result<SplitPaths<'a>, TooManyPaths>>;
+type FinishedPaths<'a> = BTreeMap<ServicePort, Result<SplitPaths<'a>, TooManyPaths>>;
 
 #[cfg(test)]
 mod tests;

@@ -35,7 +35,7 @@ impl Material {
         let name = format!("ironmesh root {}", profile::short_id()?);
         let uri = profile::trust_domain_uri(trust_domain);
         let names = ServerNames::default();
-        let validity = Validity::new(now, ROOT_LIFETIME, &IssuerSpan::of_root(now))?;
+        let validity = Validity::new(now, ROOT_LIFETIME, &IssuerSpan::for_root(now))?;
         let (content, _) = profile::content(Purpose::Root, &name, &uri, &names, &validity)?;
         let material = Self {
             root_certificate: content.self_signed(&key)?.pem(),

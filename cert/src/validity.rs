@@ -58,7 +58,7 @@ pub(crate) struct IssuerSpan {
 
 impl IssuerSpan {
     /// The validity of a root, which issues itself: it begins this long before `now`.
-    pub(crate) fn of_root(now: Timestamp) -> Self {
+    pub(crate) fn for_root(now: Timestamp) -> Self {
         Self { begins: now.saturating_sub(ROOT_BACKDATE).unwrap_or(now), ends: Timestamp::MAX }
     }
 }
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn certificate_validity_stays_within_that_of_its_issuer() {
         let now: Timestamp = "2026-11-21T07:00:00.9Z".parse().unwrap();
-        let root = IssuerSpan::of_root(now);
+        let root = IssuerSpan::for_root(now);
         assert_eq!(root.begins.to_string(), "2025-11-21T07:00:00.9Z");
         let begins: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         let until = |ends| IssuerSpan { begins, ends };

@@ -40,7 +40,7 @@ pub(crate) async fn run(command: PolicyCommand, output: Output) -> anyhow::Resul
 }
 
 /// Opens the policy in etcd that the settings name.
-fn in_etcd(config: &ConfigArgument) -> anyhow::Result<EtcdPolicy> {
+fn open_etcd(config: &ConfigArgument) -> anyhow::Result<EtcdPolicy> {
     match ResolvedSettings::load(config)?.policy {
         PolicyLocation::Etcd(etcd) => Ok(EtcdPolicy::open(etcd)?),
         PolicyLocation::Folder(folder) => bail!(

@@ -11,8 +11,8 @@ use jiff::Timestamp;
 use rustls::pki_types::CertificateDer;
 
 use super::audit::Audit;
+use super::node_metadata::node_metadata;
 use super::register::Register;
-use super::statement::statement;
 use ironmesh_catalog::text::chain;
 
 /// The oldest Envoy that is admitted. Older ones have holes in what authorization relies on: path parameters and
@@ -61,7 +61,7 @@ impl Admission for ProxyAdmission {
                 "Envoy {version} is too old: upgrade it to {OLDEST_ENVOY} or later"
             ));
         }
-        if let Err(problem) = statement(node) {
+        if let Err(problem) = node_metadata(node) {
             return reject(problem);
         }
         let record =

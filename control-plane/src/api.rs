@@ -6,6 +6,7 @@ mod enrollment;
 mod plan;
 mod proxies;
 mod proxy_list;
+mod proxy_names;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -18,7 +18,7 @@ use ironmesh_catalog::{
     ServiceCertificate, ServicePort, Snapshot,
 };
 use ironmesh_providers::{GuardedEndpoints, discover};
-use ironmesh_xds_compile::forecast::{ResourceDifference, difference};
+use ironmesh_xds_compile::resource_difference::{ResourceDifference, difference};
 use ironmesh_xds_compile::{Compiled, Compiler};
 use ironmesh_xds_wire::{Resource, ResourceType, Version};
 use jiff::Timestamp;
@@ -175,7 +175,7 @@ fn settled(
 
 /// The content that one group of proxies shares: the changed resources, the drained connections and, if wanted, the
 /// versions of each resource.
-type Key = (Vec<(ResourceType, Arc<str>, &'static str, Versions)>, Vec<String>);
+type GroupKey = (Vec<(ResourceType, Arc<str>, &'static str, Versions)>, Vec<String>);
 
 type Versions = Option<(Option<Version>, Option<Version>)>;
 
@@ -188,7 +188,7 @@ fn groups(
     basis: VerdictBasis,
     with_fields: bool,
 ) -> Vec<ProxyGroup> {
-    let mut groups: BTreeMap<Key, ProxyGroup> = BTreeMap::new();
+    let mut groups: BTreeMap<GroupKey, ProxyGroup> = BTreeMap::new();
     for ((known, old), new) in proxies.iter().zip(old).zip(new) {
         let differences = difference(&old.resources, &new.resources);
         if differences.is_empty() {

@@ -13,6 +13,7 @@ mod api;
 mod audit;
 pub mod forecast;
 mod metrics;
+mod node_metadata;
 mod open_files;
 mod policy_source;
 mod providers;
@@ -21,7 +22,6 @@ mod reconciler;
 mod register;
 mod start;
 mod state_watch;
-mod statement;
 
 pub use admission::OLDEST_ENVOY;
 pub use providers::azure_options;

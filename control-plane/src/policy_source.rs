@@ -3,7 +3,7 @@
 
 mod commits;
 mod finding_lines;
-mod held;
+mod held_policy;
 mod keeper;
 mod pin;
 mod rollback;
@@ -24,7 +24,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use commits::Commits;
-use held::{Held, Shrinking};
+use held_policy::{HeldPolicy, Shrinking};
 use ironmesh_catalog::text::chain;
 use keeper::Keeper;
 pub(crate) use rollback::Rollbacks;
@@ -62,7 +62,7 @@ pub(crate) struct PolicySource {
     /// How long a large removal from the folder is held back.
     removal_hold: Duration,
     /// The folder's policy, while it is held back.
-    held: Option<Held>,
+    held: Option<HeldPolicy>,
     /// The policy before the latest removals.
     shrinking: Option<Shrinking>,
     /// The documents of the active policy.
@@ -119,7 +119,7 @@ impl PolicySource {
     pub(crate) async fn run(mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
         loop {
             let due = self.keeper.due();
-            let release_due = self.held.as_ref().map(Held::due);
+            let release_due = self.held.as_ref().map(HeldPolicy::due);
             tokio::select! {
                 reading = self.source.next() => {
                     tokio::task::block_in_place(|| self.apply_reading(reading));

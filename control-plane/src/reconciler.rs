@@ -17,11 +17,11 @@ mod finding_log;
 mod liveness;
 mod mesh_findings;
 mod nack_tracker;
-mod order;
 mod own_certificates;
+mod pending_servers;
 mod progress;
 mod publish;
-mod rollouts;
+mod rollout_order;
 mod snapshot_builder;
 mod without_listener;
 
@@ -56,9 +56,9 @@ use ironmesh_catalog::text::chain;
 use liveness::{DisconnectedProxies, ProxyLiveness};
 use nack_tracker::NackTracker;
 pub(crate) use nack_tracker::{InactiveResources, NackReport};
-use order::{Order, RolloutContext};
 use own_certificates::OwnCertificate;
-use rollouts::Rollouts;
+use pending_servers::PendingServers;
+use rollout_order::{RolloutContext, RolloutOrder};
 use snapshot_builder::{SnapshotBuilder, Sources};
 
 /// The interval of the work that is due by the clock. (After a jump of the wall clock it is due at once.)
@@ -127,11 +127,11 @@ pub(crate) struct Reconciler {
     snapshot_builder: SnapshotBuilder,
     clients: Clients,
     nack_tracker: NackTracker,
-    order: Order,
+    rollout_order: RolloutOrder,
     convergence: Convergence,
     /// Whether a proxy has disconnected or was forgotten since convergence was published.
     is_convergence_news: bool,
-    rollouts: Rollouts,
+    pending_servers: PendingServers,
     /// The clients examined in the last pass, to which a resource set may have been published.
     published_to: BTreeSet<ClientKey>,
     /// When the next tick is due.
@@ -214,8 +214,8 @@ impl Reconciler {
             inactive_resources,
             clients: Clients::default(),
             nack_tracker: NackTracker::default(),
-            order: Order::default(),
-            rollouts: Rollouts::default(),
+            rollout_order: RolloutOrder::default(),
+            pending_servers: PendingServers::default(),
             published_to: BTreeSet::new(),
             next_tick: Instant::now(),
             pending_progress: BTreeSet::new(),
@@ -303,11 +303,11 @@ impl Reconciler {
     /// When the next pass is due although nothing changes.
     fn deadline(&self) -> Instant {
         let others = [
-            self.order.deadline(),
+            self.rollout_order.deadline(),
             self.endpoints.deadline(),
             self.liveness.deadline(),
             self.duplicates.deadline(),
-            self.rollouts.deadline(),
+            self.pending_servers.deadline(),
             self.nack_tracker.retries.deadline(),
         ];
         others.into_iter().flatten().fold(self.next_tick, Instant::min)
@@ -350,7 +350,7 @@ impl Reconciler {
                 }
                 self.inactive_resources
                     .send_if_modified(|all| id.is_some_and(|id| all.remove(&id).is_some()));
-                self.order.forget(client);
+                self.rollout_order.forget(client);
                 self.pending_progress.remove(client);
             }
         }
@@ -376,7 +376,12 @@ impl Reconciler {
         to_publish.extend(self.nack_tracker.take_affected());
         if let Some(snapshot) = self.snapshot_builder.snapshot() {
             let (clients, hub, now) = (&self.clients, &*self.hub, Instant::now());
-            to_publish.extend(self.order.due(RolloutContext { snapshot, clients, hub, now }));
+            to_publish.extend(self.rollout_order.due(RolloutContext {
+                snapshot,
+                clients,
+                hub,
+                now,
+            }));
         }
         let changed = self.publish_sets(&to_publish);
         touched.extend(to_publish.iter().cloned());

@@ -69,7 +69,7 @@ impl StateWatch {
         let health = self.store.health();
         let path = self.store.path();
         let since = self.outage.as_ref().map_or(now, |outage| outage.since);
-        let mut found = of_store(&health, &path.display().to_string(), since);
+        let mut found = store_findings(&health, &path.display().to_string(), since);
         found.extend(unknown_authority(&self.hub));
         found.extend(differing_clock(&self.hub));
         self.findings.send_if_modified(|findings| {
@@ -128,7 +128,7 @@ fn is_same(one: &Finding, other: &Finding) -> bool {
 }
 
 /// The findings about the store, whose file is at `path`.
-fn of_store(health: &StoreHealth, path: &str, since: Timestamp) -> Vec<Finding> {
+fn store_findings(health: &StoreHealth, path: &str, since: Timestamp) -> Vec<Finding> {
     let mut found = Vec::new();
     if let Some(failure) = &health.failure {
         let words =
@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     fn codes_of(health: &StoreHealth) -> Vec<(u16, bool)> {
-        let found = of_store(health, "/state/state.redb", Timestamp::UNIX_EPOCH);
+        let found = store_findings(health, "/state/state.redb", Timestamp::UNIX_EPOCH);
         found.iter().map(|finding| (finding.code.0, finding.is_error())).collect()
     }
 
@@ -275,7 +275,7 @@ mod tests {
             quarantined: (0..NAMED + 5).map(|_| record("policy")).collect(),
             ..StoreHealth::default()
         };
-        let found = of_store(&many, "", Timestamp::UNIX_EPOCH);
+        let found = store_findings(&many, "", Timestamp::UNIX_EPOCH);
         assert_eq!(found.len(), NAMED + 1);
         assert!(found[NAMED].message.starts_with("5 more stored records"), "{found:?}");
     }

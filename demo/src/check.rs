@@ -72,7 +72,7 @@ impl Step {
     async fn play(self, stage: &mut Stage) -> Result<Seen, Problem> {
         match self {
             Self::MeshUp => mesh_up(stage).await,
-            Self::SplitAsShipped => split::as_shipped(stage).await,
+            Self::SplitAsShipped => split::shipped_weights(stage).await,
             Self::SplitMoved => split::moved(stage).await,
             Self::ThiefDenied => thief::denied(stage).await,
             Self::ThiefAllowed => thief::allowed(stage).await,

@@ -44,7 +44,7 @@ impl RequestError {
 
 /// An answer, read to its end.
 #[derive(Debug, Clone)]
-pub(crate) struct Answer {
+pub(crate) struct DemoResponse {
     pub(crate) status: u16,
     /// The application that answered, if one did.
     pub(crate) application: Option<String>,
@@ -55,7 +55,7 @@ pub(crate) struct Answer {
     pub(crate) body: Bytes,
 }
 
-impl Answer {
+impl DemoResponse {
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
@@ -133,7 +133,7 @@ impl HttpConnection {
     }
 
     /// Sends `GET path`. A closed connection is an error.
-    pub(crate) async fn get(&mut self, path: &str) -> Result<Answer, RequestError> {
+    pub(crate) async fn get(&mut self, path: &str) -> Result<DemoResponse, RequestError> {
         let request = match self.sender {
             Sender::One(_) => Request::get(path).header(header::HOST, self.address.to_string()),
             // The URI contains the host.
@@ -149,7 +149,7 @@ impl HttpConnection {
             let header = |name: &str| {
                 head.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
             };
-            Ok(Answer {
+            Ok(DemoResponse {
                 status: head.status().as_u16(),
                 application: header(APPLICATION),
                 machine: header(MACHINE),
@@ -175,7 +175,7 @@ impl HttpClient {
     }
 
     /// Sends `GET path`. If the kept connection is closed, repeats the request once over a new one.
-    pub(crate) async fn get(&mut self, path: &str) -> Result<Answer, RequestError> {
+    pub(crate) async fn get(&mut self, path: &str) -> Result<DemoResponse, RequestError> {
         if let Some(connection) = self.kept.take()
             && let Ok(answer) = self.get_over(connection, path).await
         {
@@ -188,7 +188,7 @@ impl HttpClient {
         &mut self,
         mut connection: HttpConnection,
         path: &str,
-    ) -> Result<Answer, RequestError> {
+    ) -> Result<DemoResponse, RequestError> {
         let answer = connection.get(path).await?;
         if !answer.closes {
             self.kept = Some(connection);
@@ -198,7 +198,10 @@ impl HttpClient {
 }
 
 /// Sends one `GET` on a new connection.
-pub(crate) async fn get_once(address: SocketAddr, path: &str) -> Result<Answer, RequestError> {
+pub(crate) async fn get_once(
+    address: SocketAddr,
+    path: &str,
+) -> Result<DemoResponse, RequestError> {
     HttpConnection::open(address).await?.get(path).await
 }
 

@@ -77,7 +77,7 @@ impl Cluster {
                 }
                 Err(error) => error,
             };
-            if !error.is_of_the_endpoint() {
+            if !error.is_endpoint_failure() {
                 return Err(error);
             }
             tried.push(error);

@@ -139,7 +139,7 @@ impl EtcdError {
     }
 
     /// Whether another endpoint may succeed.
-    pub(crate) fn is_of_the_endpoint(&self) -> bool {
+    pub(crate) fn is_endpoint_failure(&self) -> bool {
         matches!(self, Self::Endpoint { .. })
     }
 }

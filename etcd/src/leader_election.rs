@@ -161,7 +161,7 @@ impl<P: Payload> LeaderElection<P> {
             };
             self.watch = None;
             self.cluster.rotate();
-            if !error.is_of_the_endpoint() {
+            if !error.is_endpoint_failure() {
                 return Err(error);
             }
             tried.push(error);

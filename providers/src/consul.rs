@@ -41,7 +41,7 @@ pub use options::{ConsulOptions, LocalityKeys};
 use agent_selector::{AgentSelector, AgentStatus};
 use blocking::Shared;
 use client::Clients;
-use instances::{Instances, News};
+use instances::{Instances, QueryUpdate};
 use query_health::HealthyQueries;
 use query_slots::QuerySlots;
 use report_builder::{ReportBuilder, ServiceQueries};
@@ -148,8 +148,8 @@ struct Collector {
     specification: watch::Receiver<Arc<MeshSpecification>>,
     tags: watch::Receiver<Option<Tagged>>,
     _follows_tags: Option<AbortOnDropHandle<()>>,
-    sender: mpsc::Sender<(Arc<ConsulQuery>, News)>,
-    news: mpsc::Receiver<(Arc<ConsulQuery>, News)>,
+    sender: mpsc::Sender<(Arc<ConsulQuery>, QueryUpdate)>,
+    news: mpsc::Receiver<(Arc<ConsulQuery>, QueryUpdate)>,
     queries: BTreeMap<Arc<ConsulQuery>, AbortOnDropHandle<()>>,
     builder: ReportBuilder,
     report: watch::Sender<ProviderReport>,
@@ -221,7 +221,7 @@ impl Collector {
                     self.queries.insert(query, AbortOnDropHandle::new(task));
                 }
                 Err(error) => {
-                    let trouble = News::Trouble(error.to_string());
+                    let trouble = QueryUpdate::Trouble(error.to_string());
                     self.builder.take(&query, trouble, (self.clock)());
                 }
             }

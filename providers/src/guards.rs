@@ -23,7 +23,7 @@ use tokio::time::Instant;
 
 use crate::provider::{ProviderReport, ServiceReport};
 pub(crate) use flaps::QUIET;
-use guarded::{Guarded, How};
+use guarded::{Guarded, ReportContext};
 pub use shrink::ShrinkRule;
 use shrink::healthy;
 
@@ -66,7 +66,7 @@ pub struct GuardStatus {
     /// The latest report of the provider; `None` if it has not reported since the start.
     pub report: Option<Arc<ServiceReport>>,
     /// The removal that is held back, if any.
-    pub held: Option<Held>,
+    pub held: Option<HeldShrinkage>,
     /// The endpoints that get no traffic because they flap.
     pub flapping: BTreeSet<EndpointPlace>,
     /// The time at which each endpoint appeared.
@@ -75,7 +75,7 @@ pub struct GuardStatus {
 
 /// A held-back removal: the new set is empty, or suddenly much smaller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldShrinkage {
     /// The time of the report that is held back.
     pub since: Timestamp,
     /// The time at which the removal takes effect if nothing changes; `None` while the provider is
@@ -320,8 +320,8 @@ impl ProviderGuards {
         let good = Arc::clone(&guarded.good);
         if let Some(report) = report {
             let is_authoritative = report.is_authoritative && report.stale.is_none() && !is_stale;
-            let how = How { is_new, is_accepted, service: &service, rule: self.rule };
-            guarded.take(&report, is_authoritative, how, now);
+            let context = ReportContext { is_new, is_accepted, service: &service, rule: self.rule };
+            guarded.take(&report, is_authoritative, context, now);
         } else if let Some(held) = &mut guarded.held {
             held.confirmed = None;
         }
@@ -358,7 +358,7 @@ impl ProviderGuards {
         let status = GuardStatus {
             learned_at: guarded.learned_at,
             report: guarded.report.clone(),
-            held: guarded.held.as_ref().map(|held| Held {
+            held: guarded.held.as_ref().map(|held| HeldShrinkage {
                 since: held.since,
                 until: held.confirmed.map(|since| since.timestamp + grace),
                 before: held.before,

@@ -23,7 +23,7 @@ pub(crate) const MAX_BODY: usize = 64 << 20;
 
 /// A complete answer, with any status.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct HttpResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Vec<u8>,
@@ -63,7 +63,7 @@ pub(crate) async fn ask(
     request: RequestBuilder,
     patience: Duration,
     clock: Option<&PeerClock>,
-) -> Result<Answer, HttpError> {
+) -> Result<HttpResponse, HttpError> {
     let answer = timeout(patience, read(request, clock, MAX_BODY)).await;
     answer.unwrap_or(Err(HttpError::Silent(patience)))
 }
@@ -72,7 +72,7 @@ async fn read(
     request: RequestBuilder,
     clock: Option<&PeerClock>,
     max_body: usize,
-) -> Result<Answer, HttpError> {
+) -> Result<HttpResponse, HttpError> {
     let mut answer = request.send().await?;
     let (status, headers) = (answer.status(), answer.headers().clone());
     if let Some(clock) = clock {
@@ -85,10 +85,10 @@ async fn read(
         }
         body.extend_from_slice(&chunk);
     }
-    Ok(Answer { status, headers, body })
+    Ok(HttpResponse { status, headers, body })
 }
 
-impl Answer {
+impl HttpResponse {
     /// Returns a header that is valid text.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()

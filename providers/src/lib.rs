@@ -32,7 +32,8 @@ pub mod registered;
 pub use combine::Conflict;
 pub use findings::findings;
 pub use guards::{
-    AcceptError, GuardStatus, GuardedEndpoints, Held, Now, ProviderGuards, ShrinkRule, Source,
+    AcceptError, GuardStatus, GuardedEndpoints, HeldShrinkage, Now, ProviderGuards, ShrinkRule,
+    Source,
 };
 pub use peer_clock::{ClockDifference, PeerClock};
 pub use provider::{EndpointsProvider, Problem, ProviderReport, ServiceReport, Stale};

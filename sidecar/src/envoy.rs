@@ -6,7 +6,7 @@ mod admin;
 use std::net::IpAddr;
 use std::path::Path;
 
-use ironmesh_catalog::{ProxyId, ProxyStatement, ServiceName, SpiffeId};
+use ironmesh_catalog::{NodeMetadata, ProxyId, ServiceName, SpiffeId};
 use serde_json::{Value, json};
 
 pub use admin::{Admin, AdminSocketPathTooLong, check_admin_socket_path};
@@ -28,7 +28,7 @@ pub struct Bootstrap<'a> {
     /// Its first service, as its node cluster.
     pub service: &'a ServiceName,
     /// Its node metadata.
-    pub statement: &'a ProxyStatement,
+    pub metadata: &'a NodeMetadata,
     /// The address of listeners for its own machine.
     pub local_address: IpAddr,
     /// The access to its admin interface.
@@ -97,7 +97,7 @@ impl Bootstrap<'_> {
             "node": {
                 "id": self.proxy.to_string(),
                 "cluster": self.service.to_string(),
-                "metadata": { "ironmesh": self.statement },
+                "metadata": { "ironmesh": self.metadata },
             },
             "admin": { "address": self.admin_address() },
             "dynamic_resources": {

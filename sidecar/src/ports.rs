@@ -18,7 +18,7 @@ mod tests {
     #[test]
     fn ports_are_reserved() {
         for port in [ADMIN, METRICS, OUTBOUND_HTTP] {
-            assert!(reserved_ports::OF_PROXIES.contains(&port), "{port}");
+            assert!(reserved_ports::PROXY_PORTS.contains(&port), "{port}");
         }
     }
 }

@@ -87,7 +87,7 @@ impl Engine {
 
     /// Closes the database if the disk has failed.
     fn note_failure(&self, failure: &Failure) {
-        if is_of_disk(failure) {
+        if is_disk_failure(failure) {
             let mut state = self.state.write();
             // A later failure only repeats that there was an earlier one, so the first is kept.
             if state.database.take().is_some() {
@@ -133,7 +133,7 @@ pub(crate) fn builder() -> redb::Builder {
 }
 
 /// Whether the error is a failure of the disk, not of the operation.
-fn is_of_disk(failure: &Failure) -> bool {
+fn is_disk_failure(failure: &Failure) -> bool {
     let storage = failure.downcast_ref().or_else(|| {
         if let Some(TransactionError::Storage(storage)) = failure.downcast_ref() {
             return Some(storage);

@@ -53,7 +53,7 @@ impl KeyEncryptionKey {
 
     fn read(file: fs_err::File, path: &Path) -> Result<Self, KeyError> {
         let unusable = |source| KeyError::Unusable { path: path.to_owned(), source };
-        if let Some(mode) = private_file::open_to_others(path).map_err(unusable)? {
+        if let Some(mode) = private_file::insecure_permissions(path).map_err(unusable)? {
             return Err(KeyError::OpenToOthers { path: path.to_owned(), mode });
         }
         // A little more than a key, so that a file that is too long is detected.

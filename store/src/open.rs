@@ -37,7 +37,7 @@ impl Store {
         if !path.try_exists().map_err(unusable)? {
             create(&path, &sealer).map_err(|failure| unusable(io::Error::other(failure)))?;
         }
-        if private_file::open_to_others(&path).map_err(unusable)?.is_some() {
+        if private_file::insecure_permissions(&path).map_err(unusable)?.is_some() {
             private_file::tighten(&path).map_err(unusable)?;
         }
         let engine = DatabaseFile::open(&path).and_then(Engine::open);
@@ -151,7 +151,9 @@ pub enum OpenError {
 /// open. A folder with other content keeps its permissions: it may be a home, or `/tmp`.
 fn shut_folder(folder: &Path) -> Result<(), OpenError> {
     let unusable = |source| OpenError::Unusable { folder: folder.to_owned(), source };
-    let Some(mode) = private_file::open_to_others(folder).map_err(unusable)? else { return Ok(()) };
+    let Some(mode) = private_file::insecure_permissions(folder).map_err(unusable)? else {
+        return Ok(());
+    };
     let mut is_own = folder.join(DATABASE).exists();
     if !is_own {
         let names: Result<Vec<_>, _> = fs_err::read_dir(folder)

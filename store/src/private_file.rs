@@ -22,7 +22,7 @@ pub(crate) fn create_file(path: &Path) -> io::Result<fs_err::File> {
 }
 
 /// The permissions of `path`, if they give other users access.
-pub(crate) fn open_to_others(path: &Path) -> io::Result<Option<u32>> {
+pub(crate) fn insecure_permissions(path: &Path) -> io::Result<Option<u32>> {
     let mode = fs_err::metadata(path)?.permissions().mode() & 0o7777;
     Ok((mode & OTHERS != 0).then_some(mode))
 }

@@ -168,7 +168,7 @@ async fn plan_matches_the_resources_that_proxies_receive() {
         let store = "[[service]]\nname = \"store\"\n";
         nested.replace(store, &format!("{store}endpoints = {{ static = [{{ {endpoint} }}] }}\n"))
     };
-    let vacant = listed("address = \"192.0.2.9\"");
+    let without_application = listed("address = \"192.0.2.9\"");
     let moved = listed(&format!("address = \"{}\", port = 9000", outside.ip()));
     let another_port = nested.replace(
         r#"ports = [{ name = "web", port = 80, protocol = "http", target_port = 8080 }]"#,
@@ -184,7 +184,7 @@ async fn plan_matches_the_resources_that_proxies_receive() {
         &narrower,
         &split,
         &nested,
-        &vacant,
+        &without_application,
         &moved,
         &another_port,
         &permissive,

@@ -110,13 +110,13 @@ async fn subset_contains_only_endpoints_with_its_labels() {
     // A proxy enrolled with a label is an endpoint of its subset without any edit.
     let _app = app("v2-b", 24).await;
     let _four = mesh.envoy(&store(24, "version=v2")).await;
-    eventually("the newcomer to answer", async || {
+    eventually("the new endpoint to answer", async || {
         let apps =
             count_answers(&buyer, "store-v2", 10).await.map_err(|error| error.to_string())?;
         if apps.keys().eq(["v2", "v2-b"]) { Ok(()) } else { Err(format!("{apps:?}")) }
     })
     .await;
-    eventually("the newcomer to have calls of the whole", async || {
+    eventually("the new endpoint to have calls of the whole", async || {
         let apps = count_answers(&buyer, "store", 20).await.map_err(|error| error.to_string())?;
         if apps.keys().eq(["v2", "v2-b"]) { Ok(()) } else { Err(format!("{apps:?}")) }
     })
@@ -214,11 +214,11 @@ async fn private_permissive_service_is_limited_to_its_namespace() {
     let port = stock.socket(15003);
     let stream =
         tls::connect_mesh(port, sni, &["ironmesh"], &chain, &key, &proxy_client.roots).await;
-    let heard = match stream {
+    let received = match stream {
         Ok(stream) => TcpConnection::over(stream).line().await.map_err(|error| error.to_string()),
         Err(error) => Err(error.to_string()),
     };
-    heard.unwrap_err();
+    received.unwrap_err();
     assert_eq!(stock.sum(r"^listener\..*15003\.ssl\.fail_verify_san$").await, rejected + 1);
     stock.assert_no_update_errors().await;
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use fs_err as fs;
 use ironmesh_catalog::{
     Discovered, Domain, EgressMode, Endpoint, Finding, HostUpstream, Inputs, JoinRecord, Labels,
-    Locality, LogFolder, Mesh, Mode, Participation, Proxy, ProxyId, ProxyStatement, Records,
+    Locality, LogFolder, Mesh, Mode, NodeMetadata, Participation, Proxy, ProxyId, Records,
     ServiceName, Snapshot, TcpAccesses, TrustDomain, Upstream,
 };
 use ironmesh_config_language::{Loaded, render};
@@ -206,7 +206,7 @@ impl ProxyEntry {
             )
         };
         let Self { bind, app_address, upstreams, hosts, access_log_dir, .. } = self;
-        let statement = ProxyStatement {
+        let metadata = NodeMetadata {
             bind,
             app_address,
             upstreams,
@@ -214,6 +214,6 @@ impl ProxyEntry {
             access_log_dir,
             unknown: Vec::new(),
         };
-        Labelled { label: self.label, proxy: Proxy { record, statement } }
+        Labelled { label: self.label, proxy: Proxy { record, metadata } }
     }
 }

@@ -79,7 +79,7 @@ fn sidecar_folder(proxy: &Proxy, certificates: &RealCertificates) -> TempDir {
     let files = Bootstrap {
         proxy: proxy.record.id,
         service: proxy.record.services.first().unwrap(),
-        statement: &proxy.statement,
+        metadata: &proxy.metadata,
         local_address: proxy.local_address(),
         admin: envoy::Admin::Socket,
         control_plane: &[("127.0.0.1".to_owned(), 15128), ("::1".to_owned(), 15128)],

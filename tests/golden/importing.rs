@@ -70,7 +70,7 @@ fn files(import: &Import) -> Files {
         Err(ImportError::Broken(findings)) => reported = render(findings, &import.documents, false),
         Err(ImportError::Unclear(places)) => panic!("{}: {places:?}", import.name),
     }
-    files.insert("told.txt".to_owned(), reported);
+    files.insert("report.txt".to_owned(), reported);
     files
 }
 

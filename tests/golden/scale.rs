@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Domain, EgressMode, Inputs, JoinRecord, Mesh, MeshSpecification, Mode, Proxy, ProxyStatement,
+    Domain, EgressMode, Inputs, JoinRecord, Mesh, MeshSpecification, Mode, NodeMetadata, Proxy,
     Records, Snapshot, TcpAccesses, TrustDomain,
 };
 use ironmesh_config_language::{Document, Loader};
@@ -59,7 +59,7 @@ fn proxy(number: u8, service: &str) -> Proxy {
         Timestamp::UNIX_EPOCH,
         Timestamp::MAX,
     );
-    Proxy { record, statement: ProxyStatement::default() }
+    Proxy { record, metadata: NodeMetadata::default() }
 }
 
 fn inputs(specification: Arc<MeshSpecification>, proxies: &[Proxy]) -> Inputs {

@@ -105,7 +105,7 @@ impl RandomMesh {
         let (mut generator, loopback) = (SeededRandom(seed), Loopback::claim());
         let app = loopback.socket(21, 8080);
         let policy = random::policy(&mut generator, app);
-        let caller = generator.one_of(&CALLERS);
+        let caller = generator.choose(&CALLERS);
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("policy")).unwrap();
         fs::write(folder.path().join("policy/policy.toml"), &policy).unwrap();

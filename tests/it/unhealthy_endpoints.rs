@@ -4,9 +4,8 @@
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Discovered, Domain, EgressMode, Endpoint, Health, Inputs, JoinRecord, Mesh, Mode, Provider,
-    Proxy, ProxyStatement, Records, ServiceCertificate, ServiceName, Snapshot, TcpAccesses,
-    TrustDomain,
+    Discovered, Domain, EgressMode, Endpoint, Health, Inputs, JoinRecord, Mesh, Mode, NodeMetadata,
+    Provider, Proxy, Records, ServiceCertificate, ServiceName, Snapshot, TcpAccesses, TrustDomain,
 };
 use ironmesh_config_language::{Document, load_documents};
 use ironmesh_tests::authority::Identity;
@@ -82,7 +81,7 @@ impl Customer {
             Timestamp::MAX,
         );
         let upstream = serde_json::from_value(json!({ "service": "ledger", "local_port": LOCAL }));
-        let statement = ProxyStatement { upstreams: vec![upstream.unwrap()], ..Default::default() };
+        let metadata = NodeMetadata { upstreams: vec![upstream.unwrap()], ..Default::default() };
         let records: Records = [(record.id, Arc::new(record.clone()))].into_iter().collect();
         let domain = Domain::default();
         let inputs = Inputs {
@@ -100,7 +99,7 @@ impl Customer {
         };
         let mut compiler =
             Compiler::new(Arc::new(Snapshot::assemble(inputs, TcpAccesses::default())));
-        compiler.compile(&Proxy { record, statement }).resources
+        compiler.compile(&Proxy { record, metadata }).resources
     }
 
     /// Publishes it.

@@ -20,9 +20,9 @@ use ironmesh_xds_wire::pb::google::protobuf::Any;
 use ironmesh_xds_wire::{Discoverable, Resource, ResourceSet};
 
 /// The type and name of a resource.
-pub(crate) type Key = (ResourceType, String);
+pub(crate) type ResourceKey = (ResourceType, String);
 
-pub(crate) fn key(resource: &Resource) -> Key {
+pub(crate) fn key(resource: &Resource) -> ResourceKey {
     (resource.resource_type(), resource.name().to_string())
 }
 
@@ -30,7 +30,7 @@ pub(crate) fn key(resource: &Resource) -> Key {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Content {
     pub(crate) number: u32,
-    pub(crate) refers_to: BTreeSet<Key>,
+    pub(crate) refers_to: BTreeSet<ResourceKey>,
 }
 
 impl fmt::Display for Content {
@@ -137,7 +137,7 @@ pub(crate) fn received(of: ResourceType, any: &Any) -> Arc<Resource> {
 
 /// The resources that a scenario edits and publishes. Every reference resolves.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Contents(BTreeMap<Key, Content>);
+pub(crate) struct Contents(BTreeMap<ResourceKey, Content>);
 
 impl Contents {
     /// Services of these names, each with one resource of every type.
@@ -198,7 +198,7 @@ impl Contents {
         }
     }
 
-    pub(crate) fn keys(&self) -> Vec<Key> {
+    pub(crate) fn keys(&self) -> Vec<ResourceKey> {
         self.0.keys().cloned().collect()
     }
 
@@ -221,7 +221,7 @@ impl Contents {
         of: ResourceType,
         name: &str,
         number: u32,
-        refers_to: impl IntoIterator<Item = Key>,
+        refers_to: impl IntoIterator<Item = ResourceKey>,
     ) {
         let content = Content { number, refers_to: refers_to.into_iter().collect() };
         self.0.insert((of, name.to_owned()), content);

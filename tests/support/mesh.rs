@@ -175,7 +175,8 @@ impl Mesh {
 
     /// The proxies that the control plane lists.
     pub async fn proxies(&self) -> Value {
-        self.admin_get("/v1/proxies").await["proxies"].take()
+        let mut page = self.admin_get("/v1/proxies").await;
+        page.get_mut("proxies").unwrap().take()
     }
 
     /// Sends `GET path` to the control plane's admin port; the answer as JSON.

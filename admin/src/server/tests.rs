@@ -13,38 +13,38 @@ use super::*;
 /// A control plane that examines a proxy until it is released.
 struct Slow {
     has_begun: Arc<Notify>,
-    let_go: Mutex<mpsc::Receiver<()>>,
-    questions: Arc<HeldAnswers>,
+    release: Mutex<mpsc::Receiver<()>>,
+    questions: Arc<AnswerGate>,
 }
 
 /// Responses that wait until the test releases all of them.
 #[derive(Default)]
-struct HeldAnswers {
-    state: Mutex<HeldAnswersState>,
+struct AnswerGate {
+    state: Mutex<AnswerGateState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct HeldAnswersState {
+struct AnswerGateState {
     at_once: usize,
     most_at_once: usize,
-    are_let_go: bool,
+    is_open: bool,
 }
 
-impl HeldAnswers {
+impl AnswerGate {
     fn answer(&self) {
         let mut state = self.state.lock().unwrap();
         state.at_once += 1;
         state.most_at_once = state.most_at_once.max(state.at_once);
         let (patience, waits) =
-            (Duration::from_secs(30), |state: &mut HeldAnswersState| !state.are_let_go);
+            (Duration::from_secs(30), |state: &mut AnswerGateState| !state.is_open);
         let (mut state, waited) = self.changed.wait_timeout_while(state, patience, waits).unwrap();
         assert!(!waited.timed_out(), "the test did not release the response within 30 s");
         state.at_once -= 1;
     }
 
-    fn let_go(&self) {
-        self.state.lock().unwrap().are_let_go = true;
+    fn open(&self) {
+        self.state.lock().unwrap().is_open = true;
         self.changed.notify_all();
     }
 }
@@ -57,7 +57,7 @@ fn not_requested<T>() -> T {
 impl ControlPlane for Slow {
     fn proxy(&self, id: &str) -> Result<ProxyDetail, ApiError> {
         self.has_begun.notify_one();
-        let waited = self.let_go.lock().unwrap().recv_timeout(Duration::from_secs(30));
+        let waited = self.release.lock().unwrap().recv_timeout(Duration::from_secs(30));
         let failed = waited.map_err(|error| ApiError::Internal(error.to_string()));
         failed.and_then(|()| Err(ApiError::NotFound(format!("there is no {id}"))))
     }
@@ -155,10 +155,10 @@ impl ControlPlane for Slow {
 async fn slow_proxy_request_does_not_delay_others() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let (has_begun, (go, let_go)) = (Arc::<Notify>::default(), mpsc::channel());
+    let (has_begun, (go, release)) = (Arc::<Notify>::default(), mpsc::channel());
     let slow = Slow {
         has_begun: Arc::clone(&has_begun),
-        let_go: Mutex::new(let_go),
+        release: Mutex::new(release),
         questions: Arc::default(),
     };
     tokio::spawn(serve_reads(listener, [], Arc::new(slow)));
@@ -193,7 +193,7 @@ async fn request_by_a_foreign_host_gets_421() {
     let address = listener.local_addr().unwrap();
     let slow = Slow {
         has_begun: Arc::default(),
-        let_go: Mutex::new(mpsc::channel().1),
+        release: Mutex::new(mpsc::channel().1),
         questions: Arc::default(),
     };
     let names = ["Mesh.Example.com".to_owned()];
@@ -217,10 +217,10 @@ async fn request_by_a_foreign_host_gets_421() {
 async fn explain_requests_beyond_the_limit_get_503() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let ((go, let_go), questions) = (mpsc::channel(), Arc::<HeldAnswers>::default());
+    let ((go, release), questions) = (mpsc::channel(), Arc::<AnswerGate>::default());
     let slow = Slow {
         has_begun: Arc::default(),
-        let_go: Mutex::new(let_go),
+        release: Mutex::new(release),
         questions: Arc::clone(&questions),
     };
     tokio::spawn(serve_reads(listener, [], Arc::new(slow)));
@@ -241,7 +241,7 @@ async fn explain_requests_beyond_the_limit_get_503() {
     }
     assert!(get(address, "/healthz").await.starts_with("HTTP/1.1 200"));
     drop(go);
-    questions.let_go();
+    questions.open();
     while let Some(answer) = asked.join_next().await {
         let answer = answer.unwrap();
         assert!(answer.contains("unknown"), "{answer}");
@@ -255,10 +255,10 @@ async fn plan_is_cancelled_when_its_client_disconnects() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("admin.sock");
     let listener = bind_socket(&path).unwrap();
-    let (has_begun, (_go, let_go)) = (Arc::<Notify>::default(), mpsc::channel());
+    let (has_begun, (_go, release)) = (Arc::<Notify>::default(), mpsc::channel());
     let slow = Slow {
         has_begun: Arc::clone(&has_begun),
-        let_go: Mutex::new(let_go),
+        release: Mutex::new(release),
         questions: Arc::default(),
     };
     tokio::spawn(serve_socket(listener, Arc::new(slow)));

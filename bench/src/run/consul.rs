@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use super::RunOptions;
-use super::traffic::{APPLICATION, Answer, Caller, UPSTREAM, answer_all, start};
+use super::traffic::{APPLICATION, CallResponse, Caller, UPSTREAM, answer_all, start};
 use crate::consul::{Catalog, Consul, PORT};
 use crate::fleet::Fleet;
 use crate::measure::{Scope, arrival, median};
@@ -251,7 +251,7 @@ impl Scene<'_> {
             caller.until("the added instance", patience, |answer| answer.body == body).await?
         } else {
             let mut alone = Vec::new();
-            let is_alone = |answer: &Answer| {
+            let is_alone = |answer: &CallResponse| {
                 if answer.body != "0" {
                     alone.clear();
                 }

@@ -9,7 +9,7 @@ use anyhow::Context;
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 
-use super::traffic::{APPLICATION, Answer, Caller, UPSTREAM, answer_all, start};
+use super::traffic::{APPLICATION, CallResponse, Caller, UPSTREAM, answer_all, start};
 use crate::measure::median;
 use crate::measured_control_plane::MeasuredControlPlane;
 use crate::report::{Row, milliseconds};
@@ -51,7 +51,7 @@ pub(super) async fn measure(
         {
             sleep(PAUSE).await;
             let begin = subject.swap("policy.toml", &policy(is_granted))?;
-            let matches = |answer: &Answer| answer.status == status;
+            let matches = |answer: &CallResponse| answer.status == status;
             times.push(caller.until(&status.to_string(), patience, matches).await? - begin);
         }
     }

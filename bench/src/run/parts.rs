@@ -171,7 +171,7 @@ impl<'a> Bench<'a> {
         for group in 0..self.shape.groups() {
             for folder in folders(&self.subject.folder().join(format!("proxies/{group:04}")))? {
                 let mut identity = Identity::read(&folder, Some(&own_roots))?;
-                identity.statement = self.shape.statement(identities.len());
+                identity.metadata = self.shape.metadata(identities.len());
                 identities.push(identity);
             }
         }

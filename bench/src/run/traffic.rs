@@ -53,7 +53,7 @@ pub(super) struct Caller {
 
 /// An answer.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct CallResponse {
     pub(super) status: u16,
     /// The body: the name of the application, if an application answered.
     pub(super) body: String,
@@ -69,7 +69,7 @@ impl Caller {
         &mut self,
         what: &str,
         patience: Duration,
-        mut matches: impl FnMut(&Answer) -> bool,
+        mut matches: impl FnMut(&CallResponse) -> bool,
     ) -> anyhow::Result<Instant> {
         let deadline = Instant::now() + patience;
         loop {
@@ -85,7 +85,7 @@ impl Caller {
         }
     }
 
-    async fn request(&mut self) -> anyhow::Result<Answer> {
+    async fn request(&mut self) -> anyhow::Result<CallResponse> {
         let stream = match &mut self.connection {
             Some(stream) => stream,
             none => none.insert(TcpStream::connect(self.to).await?),
@@ -98,7 +98,7 @@ impl Caller {
         let mut body = vec![0; length.map_or(Ok(0), str::parse)?];
         stream.read_exact(&mut body).await?;
         let status = status.with_context(|| format!("no status in `{head}`"))?;
-        Ok(Answer { status, body: String::from_utf8_lossy(&body).into_owned() })
+        Ok(CallResponse { status, body: String::from_utf8_lossy(&body).into_owned() })
     }
 }
 

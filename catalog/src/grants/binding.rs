@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{GrantInputs, Places};
+use super::{GrantInputs, LabelsByService};
 use crate::codes::UNTRUSTED_LABELS;
 use crate::finding::{Code, Finding};
 use crate::identity::TrustDomain;
@@ -23,7 +23,7 @@ const LABELS_OF_A_PART: Code = Code(409);
 pub(super) fn accounts(
     inputs: &GrantInputs<'_>,
     binding: &IdentityBinding,
-    places: &Places,
+    labels_by_service: &LabelsByService,
     findings: &mut Vec<Finding>,
 ) -> BTreeSet<ServiceAccount> {
     let mut accounts: BTreeSet<ServiceAccount> = binding.account.iter().cloned().collect();
@@ -36,7 +36,13 @@ pub(super) fn accounts(
         }
     }
     if let Some(labels) = &binding.endpoint_labels {
-        accounts.extend(labelled(inputs.specification, binding, labels, places, findings));
+        accounts.extend(labelled(
+            inputs.specification,
+            binding,
+            labels,
+            labels_by_service,
+            findings,
+        ));
     }
     accounts
 }
@@ -51,13 +57,15 @@ fn labelled(
     specification: &MeshSpecification,
     binding: &IdentityBinding,
     labels: &Labels,
-    places: &Places,
+    labels_by_service: &LabelsByService,
     findings: &mut Vec<Finding>,
 ) -> Vec<ServiceAccount> {
     let mut by_account: BTreeMap<&ServiceAccount, Vec<&ServiceLabels>> = BTreeMap::new();
-    for (name, places) in places.iter().filter(|(name, _)| name.namespace == binding.namespace) {
+    for (name, reported) in
+        labels_by_service.iter().filter(|(name, _)| name.namespace == binding.namespace)
+    {
         if let Some(service) = specification.services.get(name) {
-            by_account.entry(&service.account).or_default().push(places);
+            by_account.entry(&service.account).or_default().push(reported);
         }
     }
     let trusted = &binding.trusted_providers;

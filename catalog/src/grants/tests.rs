@@ -8,7 +8,6 @@ use proptest::prelude::*;
 use uuid::Uuid;
 
 use super::*;
-use crate::access::TcpAccesses;
 use crate::certificate::TrustBundle;
 use crate::endpoint::{Discovered, Endpoint, Provider};
 use crate::endpoint_source::EndpointSource;
@@ -21,6 +20,7 @@ use crate::proxy::{JoinRecord, ProxyId};
 use crate::service::{EscapedSlashes, Mode, Service, Visibility};
 use crate::snapshot::{Inputs, Mesh, Records, Snapshot};
 use crate::specification::MeshSpecification;
+use crate::tcp_access::TcpAccesses;
 
 fn name(text: &str) -> Name {
     Name::new(text).unwrap()
@@ -30,7 +30,7 @@ fn spot() -> Spot {
     Spot::new(&"p.toml".into(), "", 0..0)
 }
 
-fn key(text: &str) -> Key {
+fn key(text: &str) -> ObjectKey {
     (name("shop"), name(text))
 }
 

@@ -84,7 +84,7 @@ pub struct CallSettings {
 
 impl CallSettings {
     /// The settings in words: key and value of each.
-    pub fn in_words(&self) -> Vec<(&'static str, String)> {
+    pub fn descriptions(&self) -> Vec<(&'static str, String)> {
         let Self { timeout, retries, fault, .. } = self;
         let Self { request_headers, response_headers, rewrite, redirect, mirror, .. } = self;
         let words = [

@@ -150,7 +150,7 @@ impl Snapshot {
     /// The known endpoints of a service, with their addresses and the reasons why they are not available.
     fn endpoints_in_words(&self, name: &ServiceName) -> String {
         let endpoint_statuses = self.endpoint_statuses(name, &super::Records::new());
-        let known: Vec<_> = endpoint_statuses.iter().filter_map(in_words).collect();
+        let known: Vec<_> = endpoint_statuses.iter().filter_map(status_text).collect();
         match known.len() {
             0 => "none is known".to_owned(),
             few @ ..=NAMED => format!("{few} known: {}", known.join("; ")),
@@ -167,7 +167,7 @@ fn is_caller(record: &JoinRecord) -> bool {
     record.claimed_at.is_some() && record.unreachable_since.is_none()
 }
 
-fn in_words(status: &EndpointStatus) -> Option<String> {
+fn status_text(status: &EndpointStatus) -> Option<String> {
     let endpoint = status.endpoint.as_ref()?;
     let why = match &status.state {
         EndpointState::Excluded(why) => why.to_string(),

@@ -10,7 +10,7 @@ use super::table::{endpoint_status, health, held_removal, provider_problem, sock
 
 /// The identity of an endpoint between two lists. A registered endpoint includes its proxy, since several proxies
 /// may run on one machine.
-type Key<'a> = (&'a ServiceName, IpAddr, Option<u16>, Option<ProxyId>);
+type EndpointKey<'a> = (&'a ServiceName, IpAddr, Option<u16>, Option<ProxyId>);
 
 /// The compared texts of an endpoint: provider, health, locality, weight and status.
 type Columns = [String; 5];
@@ -75,7 +75,7 @@ fn held(list: &EndpointList) -> BTreeMap<(&ServiceName, Provider), String> {
 }
 
 /// The columns of each endpoint.
-fn rows(list: &EndpointList) -> BTreeMap<Key<'_>, Columns> {
+fn rows(list: &EndpointList) -> BTreeMap<EndpointKey<'_>, Columns> {
     let rows = list
         .services
         .iter()

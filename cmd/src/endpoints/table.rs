@@ -19,7 +19,7 @@ const HEADINGS: [&str; 7] =
 pub(super) fn text(list: &EndpointList, now: Timestamp) -> String {
     let problems = list.providers.iter().filter_map(provider_problem);
     let problems: Vec<_> = problems.map(|line| escape_line(&line).into_owned()).collect();
-    let services = list.services.iter().map(|service| of_service(service, now));
+    let services = list.services.iter().map(|service| service_lines(service, now));
     let blocks = [problems].into_iter().filter(|lines| !lines.is_empty()).chain(services);
     let mut blocks: Vec<_> = blocks.map(|lines| lines.join("\n")).collect();
     if list.services.is_empty() {
@@ -40,7 +40,7 @@ pub(super) fn provider_problem(view: &ProviderView) -> Option<String> {
     }
 }
 
-fn of_service(service: &ServiceEndpoints, now: Timestamp) -> Vec<String> {
+fn service_lines(service: &ServiceEndpoints, now: Timestamp) -> Vec<String> {
     let name = &service.service;
     let sources = service.sources.iter().flat_map(|source| source_lines(name, source));
     let mut below: Vec<_> = sources.collect();

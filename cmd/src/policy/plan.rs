@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ironmesh_admin::PlanRequest;
 use ironmesh_analysis::verdict::VerdictBasis;
 use ironmesh_config_language::Loaded;
-use ironmesh_control_plane::forecast::offline::{one_proxy_each, records, snapshot};
+use ironmesh_control_plane::forecast::offline::{example_proxies, records, snapshot};
 use ironmesh_control_plane::forecast::{add_findings, forecast};
 
 use super::{check, offline};
@@ -30,7 +30,7 @@ pub(crate) async fn plan(arguments: &PlanArguments, output: Output) -> anyhow::R
     }
     let plan = if let Some(folder) = &arguments.offline {
         let (old, before) = offline::load(folder, output)?;
-        let proxies = one_proxy_each(&before, &specification);
+        let proxies = example_proxies(&before, &specification);
         let records = records(&proxies);
         let before = Arc::new(snapshot(&resolved.settings, &before, records));
         let basis = VerdictBasis::PolicyOnly;

@@ -7,14 +7,14 @@ use ironmesh_config_sources::Pushed;
 use serde_json::json;
 
 use super::check::counted;
-use super::in_etcd;
+use super::open_etcd;
 use crate::cli::{Output, PullArguments};
 use crate::new_folder::NewFolder;
 use crate::stdout::outln;
 
 /// Writes all documents, or none.
 pub(crate) async fn pull(arguments: PullArguments, output: Output) -> anyhow::Result<()> {
-    let mut etcd = in_etcd(&arguments.config)?;
+    let mut etcd = open_etcd(&arguments.config)?;
     let Pushed { record, documents } = match &arguments.revision {
         None => etcd.current().await?,
         Some(revision) => etcd.policy(revision).await?,

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::check::{counted, fail_if_rejected, print_findings, views};
-use super::{current_user, in_etcd, wait};
+use super::{current_user, open_etcd, wait};
 use crate::cli::{Output, PushArguments};
 use crate::resolved_settings::ResolvedSettings;
 use crate::stdout::{StdoutError, outln};
@@ -16,7 +16,7 @@ use crate::stdout::{StdoutError, outln};
 #[expect(clippy::print_stderr, reason = "a notice beside the result")]
 pub(crate) async fn push(arguments: PushArguments, output: Output) -> anyhow::Result<()> {
     let client = ResolvedSettings::load(&arguments.config)?.client();
-    let mut etcd = in_etcd(&arguments.config)?;
+    let mut etcd = open_etcd(&arguments.config)?;
     let loaded = load_folder(&arguments.path)?;
     let what = format!("`{}`", arguments.path.display());
     let commit = match commit_of(&arguments.path).await {

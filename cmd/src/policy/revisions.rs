@@ -18,7 +18,7 @@ pub(crate) async fn revisions(
     let client = resolved.client();
     let list = match resolved.policy {
         PolicyLocation::Folder(_) => client.policy_revisions().await?,
-        PolicyLocation::Etcd(etcd) => in_etcd(&mut EtcdPolicy::open(etcd)?).await?,
+        PolicyLocation::Etcd(etcd) => etcd_revisions(&mut EtcdPolicy::open(etcd)?).await?,
     };
     match output {
         Output::Json => outln!("{}", serde_json::to_string_pretty(&list)?)?,
@@ -35,7 +35,7 @@ pub(crate) async fn revisions(
     Ok(())
 }
 
-async fn in_etcd(etcd: &mut EtcdPolicy) -> anyhow::Result<RevisionList> {
+async fn etcd_revisions(etcd: &mut EtcdPolicy) -> anyhow::Result<RevisionList> {
     let kept = etcd.kept().await?;
     let view = |(index, record)| RevisionView { record, current: kept.current == Some(index) };
     let revisions = kept.records.into_iter().enumerate().map(view).collect();

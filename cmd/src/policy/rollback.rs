@@ -21,14 +21,14 @@ pub(crate) async fn rollback(arguments: RollbackArguments, output: Output) -> an
     let resolved = ResolvedSettings::load(&arguments.config)?;
     let client = resolved.client();
     match resolved.policy {
-        PolicyLocation::Folder(_) => of_folder(&client, arguments, output).await,
+        PolicyLocation::Folder(_) => roll_back_folder(&client, arguments, output).await,
         PolicyLocation::Etcd(etcd) => {
-            in_etcd(&client, &mut EtcdPolicy::open(etcd)?, arguments, output).await
+            roll_back_etcd(&client, &mut EtcdPolicy::open(etcd)?, arguments, output).await
         }
     }
 }
 
-async fn in_etcd(
+async fn roll_back_etcd(
     client: &Client,
     etcd: &mut EtcdPolicy,
     arguments: RollbackArguments,
@@ -69,7 +69,7 @@ async fn in_etcd(
     wait::finish(waited, arguments.wait, output)
 }
 
-async fn of_folder(
+async fn roll_back_folder(
     client: &Client,
     arguments: RollbackArguments,
     output: Output,

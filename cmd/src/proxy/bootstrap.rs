@@ -13,7 +13,7 @@ use ironmesh_admin::{
     BootstrapRequest, BootstrapResponse, Client, EnrolledProxy, EnrollmentRequest, MAX_ENROLLMENTS,
 };
 use ironmesh_catalog::proxy::local_address;
-use ironmesh_catalog::{HostUpstream, ProxyStatement, SpiffeId, TrustDomain, Upstream};
+use ironmesh_catalog::{HostUpstream, NodeMetadata, SpiffeId, TrustDomain, Upstream};
 use ironmesh_cert::generate_proxy_key_and_csr;
 use ironmesh_sidecar::envoy::{self, Admin, Bootstrap};
 use serde_json::json;
@@ -187,7 +187,7 @@ fn write_files(
         name => folder.path.join(name),
     };
     let (upstreams, hosts) = split_upstreams(arguments);
-    let statement = ProxyStatement {
+    let metadata = NodeMetadata {
         bind: arguments.bind,
         app_address: arguments.app_address,
         upstreams,
@@ -199,7 +199,7 @@ fn write_files(
     let files = Bootstrap {
         proxy: enrollment.id,
         service,
-        statement: &statement,
+        metadata: &metadata,
         local_address: local_address(arguments.bind.unwrap_or(proxy.address)),
         admin: admin(arguments),
         control_plane: &response.control_plane,

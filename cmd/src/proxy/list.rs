@@ -1,5 +1,7 @@
 //! `ironmesh proxy list`: the table of proxies, in 80 columns or wide.
 
+use std::fmt::Write as _;
+
 use ironmesh_admin::{ProxyPage, ProxyQuery, ProxyView, SyncState, SyncView};
 use ironmesh_catalog::ServiceName;
 use ironmesh_catalog::text::escape_line;
@@ -71,7 +73,9 @@ fn table<const N: usize>(
     }
     let hidden = page.matching.saturating_sub(page.proxies.len());
     if hidden > 0 {
-        text += &format!("{hidden} more; raise --limit, or filter with --service and --state\n");
+        // (Writing to a string does not fail.)
+        let _ =
+            writeln!(text, "{hidden} more; raise --limit, or filter with --service and --state");
     }
     text
 }

@@ -76,8 +76,8 @@ fn proxy_text(detail: &ProxyDetail) -> String {
     if let Some(node) = &detail.node {
         let version = node.envoy_version.as_ref().map(|version| format!(", Envoy {version}"));
         line("node", &format!("{}{}", node.id, version.unwrap_or_default()));
-        if let Some(statement) = &node.statement {
-            line("metadata", &statement.to_string());
+        if let Some(metadata) = &node.metadata {
+            line("metadata", &metadata.to_string());
         }
     }
     let resources: Vec<_> = detail

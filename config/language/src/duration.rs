@@ -22,7 +22,7 @@ pub fn read(
     if range.contains(&duration) {
         return Ok(duration);
     }
-    let (low, high) = (in_words(*range.start()), in_words(*range.end()));
+    let (low, high) = (duration_text(*range.start()), duration_text(*range.end()));
     let message = format!("`{}` must be from {low} to {high}: `{text}`", value.key());
     Err(value.report(value.error(codes::INVALID_VALUE, message).label("out of range")))
 }
@@ -34,7 +34,7 @@ fn parse(text: &str) -> Option<Duration> {
     Duration::try_from(duration).ok()
 }
 
-fn in_words(duration: Duration) -> String {
+fn duration_text(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match (seconds / (24 * 60 * 60), seconds / 60, seconds) {
         (0, 0, 0) if !duration.is_zero() => format!("{}ms", duration.as_millis()),

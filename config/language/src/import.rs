@@ -109,7 +109,7 @@ pub fn import(
             remarks,
         })
         .collect();
-    tables.extend(clients::of_workloads(&tables, mapper.workloads()));
+    tables.extend(clients::services_of_workloads(&tables, mapper.workloads()));
 
     let mut toml = writing::header(documents, dialect);
     // Files overlap: identical definitions are one policy.

@@ -9,15 +9,14 @@ use ironmesh_admin::{
     ApiError, BootstrapRequest, BootstrapResponse, EnrolledProxy, MAX_ENROLLMENTS, MAX_KNOWN_AS,
 };
 use ironmesh_catalog::text::chain;
-use ironmesh_catalog::{
-    Finding, JoinRecord, ProxyId, ProxyName, Records, StoreError, reserved_ports,
-};
+use ironmesh_catalog::{Finding, JoinRecord, ProxyId, ProxyName, StoreError, reserved_ports};
 use ironmesh_cert::PROXY_LIFETIME;
 use ironmesh_config_language::closest;
 use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::RunningControlPlane;
+use super::proxy_names::{default_names, free_name};
 use crate::state_watch::unknown_authority;
 
 impl RunningControlPlane {
@@ -107,12 +106,10 @@ impl RunningControlPlane {
         let mut names = Vec::new();
         // Under the register's lock: two requests at once never get one name.
         let added = self.register.enroll(|present| {
-            names = match &request.name {
-                Some(name) => vec![free_name(name, present, now)?],
-                None => {
-                    let present = present.values().map(|record| &**record);
-                    ProxyName::defaults(first, records.len(), present)
-                }
+            names = if let Some(name) = &request.name {
+                vec![free_name(name, present, now).map_err(EnrollError::Name)?]
+            } else {
+                default_names(first, records.len(), present).map_err(EnrollError::Name)?
             };
             let named = records.into_iter().zip(names.iter().cloned());
             Ok(named.map(|(record, name)| JoinRecord { name: Some(name), ..record }).collect())
@@ -241,26 +238,5 @@ enum EnrollError {
 impl From<StoreError> for EnrollError {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
-    }
-}
-
-/// The name, unless a proxy in use has it.
-fn free_name(
-    name: &ProxyName,
-    present: &Records,
-    now: Timestamp,
-) -> Result<ProxyName, EnrollError> {
-    if name.as_str().parse::<ProxyId>().is_ok() {
-        return Err(EnrollError::Name(format!(
-            "the name `{name}` is a UUID, which could be mistaken for the id of a proxy: choose a different name"
-        )));
-    }
-    let mut in_use = present.values().filter(|record| record.is_in_use(now));
-    match in_use.find(|record| record.name.as_ref() == Some(name)) {
-        None => Ok(name.clone()),
-        Some(other) => Err(EnrollError::Name(format!(
-            "the name `{name}` belongs to the proxy {} at {}: choose a different name, or revoke that proxy first",
-            other.id, other.mesh_address
-        ))),
     }
 }

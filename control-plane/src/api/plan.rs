@@ -11,8 +11,8 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::RunningControlPlane;
 use crate::forecast::{ForecastProxy, add_findings, forecast};
+use crate::node_metadata::node_metadata;
 use crate::question::advice;
-use crate::statement::statement;
 
 /// Admits one plan at a time, since each compiles all proxies twice.
 #[derive(Debug, Default)]
@@ -85,11 +85,11 @@ impl RunningControlPlane {
     fn proxies_of(&self, snapshot: &Snapshot) -> Vec<ForecastProxy> {
         let known = |record: &ironmesh_catalog::JoinRecord| {
             let status = self.hub.status_of(&record.id.to_string());
-            // Admission accepts only well-formed statements.
-            let reported = status.as_ref().and_then(|status| statement(&status.node).ok());
-            let statement = reported.unwrap_or_default();
+            // Admission accepts only well-formed node metadata.
+            let reported = status.as_ref().and_then(|status| node_metadata(&status.node).ok());
+            let metadata = reported.unwrap_or_default();
             ForecastProxy {
-                proxy: Proxy { record: record.clone(), statement },
+                proxy: Proxy { record: record.clone(), metadata },
                 connected: status.is_some_and(|status| status.streams > 0),
             }
         };

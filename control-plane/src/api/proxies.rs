@@ -152,13 +152,12 @@ impl RunningControlPlane {
         request: &RevokeRequest,
     ) -> Result<Revoked, ApiError> {
         let records = self.register.all_records();
-        let id = match by_name(&records, id) {
-            Some(named) => named.id,
-            None => {
-                let ids: BTreeSet<_> =
-                    records.keys().copied().chain(self.register.quarantined()).collect();
-                identify(id, SHORTEST_TO_REVOKE, ids.into_iter())?
-            }
+        let id = if let Some(named) = by_name(&records, id) {
+            named.id
+        } else {
+            let ids: BTreeSet<_> =
+                records.keys().copied().chain(self.register.quarantined()).collect();
+            identify(id, SHORTEST_TO_REVOKE, ids.into_iter())?
         };
         let reason = request.reason.as_deref().map(str::trim).filter(|reason| !reason.is_empty());
         if let Some(reason) = reason {
@@ -291,7 +290,7 @@ fn node_view(node: &Node) -> NodeView {
     NodeView {
         id: node.id.clone(),
         envoy_version: node.envoy_version.map(|version| version.to_string()),
-        statement: node.statement.clone(),
+        metadata: node.metadata.clone(),
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 use ironmesh_catalog::{
-    Inputs, JoinRecord, LogFolder, Mesh, MeshSpecification, Participation, Proxy, ProxyId,
-    ProxyStatement, Records, Service, Snapshot, TcpAccesses, TrustBundle, reserved_ports,
+    Inputs, JoinRecord, LogFolder, Mesh, MeshSpecification, NodeMetadata, Participation, Proxy,
+    ProxyId, Records, Service, Snapshot, TcpAccesses, TrustBundle, reserved_ports,
 };
 use ironmesh_config_settings::Settings;
 use ironmesh_providers::{GuardedEndpoints, discover};
@@ -38,15 +38,18 @@ pub fn snapshot(
 }
 
 /// One example proxy for each service of either policy. (No proxy is enrolled for a subset or an external service.)
-pub fn one_proxy_each(before: &MeshSpecification, after: &MeshSpecification) -> Vec<ForecastProxy> {
+pub fn example_proxies(
+    before: &MeshSpecification,
+    after: &MeshSpecification,
+) -> Vec<ForecastProxy> {
     let services = before.services.clone().union(after.services.clone());
     let served = services.values().filter(|one| !one.is_subset() && one.external.is_none());
     let proxies = served.zip(1..).map(|(service, number)| ForecastProxy {
         proxy: Proxy {
             record: record(service, number, before),
-            statement: ProxyStatement {
+            metadata: NodeMetadata {
                 access_log_dir: Some(LogFolder::assumed()),
-                ..ProxyStatement::default()
+                ..NodeMetadata::default()
             },
         },
         connected: true,

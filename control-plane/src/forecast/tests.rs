@@ -1,4 +1,4 @@
-use ironmesh_catalog::{ProxyId, ProxyStatement};
+use ironmesh_catalog::{NodeMetadata, ProxyId};
 use ironmesh_config_language::{Document, load_documents};
 use ironmesh_config_settings::load_settings;
 use serde_json::json;
@@ -12,9 +12,9 @@ fn field_differences_are_found_at_any_depth() {
     let after = json!({ "a": { "b/c": 2, "d": [1, 3, 4] }, "f": 1 });
     let mut fields = Vec::new();
     differing(String::new(), Some(before.clone()), Some(after), &mut fields);
-    let told: Vec<_> = fields.iter().map(|one| (&*one.at, &one.before, &one.after)).collect();
+    let found: Vec<_> = fields.iter().map(|one| (&*one.at, &one.before, &one.after)).collect();
     assert_eq!(
-        told,
+        found,
         [
             ("/a/b~1c", &Some(json!(1)), &Some(json!(2))),
             ("/a/d/1", &Some(json!(2)), &Some(json!(3))),
@@ -47,12 +47,11 @@ fn proxies_differing_only_in_bind_address_form_one_group() {
     let proxies: Vec<_> = (1..=4)
         .map(|number: u8| {
             let address = std::net::IpAddr::from([10, 0, 0, number]);
-            let mut known = offline::one_proxy_each(&before, &after).remove(1);
+            let mut known = offline::example_proxies(&before, &after).remove(1);
             assert_eq!(known.proxy.record.services, ["store".parse().unwrap()]);
             known.proxy.record.id = ProxyId(Uuid::from_u128(number.into()));
             known.proxy.record.mesh_address.set_ip(address);
-            known.proxy.statement =
-                ProxyStatement { bind: Some(address), ..ProxyStatement::default() };
+            known.proxy.metadata = NodeMetadata { bind: Some(address), ..NodeMetadata::default() };
             known
         })
         .collect();
@@ -70,7 +69,7 @@ fn proxies_differing_only_in_bind_address_form_one_group() {
 #[test]
 fn cancelled_plan_stops_before_the_next_proxy() {
     let policy = specification(POLICY);
-    let proxies = offline::one_proxy_each(&policy, &policy);
+    let proxies = offline::example_proxies(&policy, &policy);
     let settings = load_settings("", "ironmesh.toml").unwrap();
     let before = Arc::new(offline::snapshot(&settings, &policy, offline::records(&proxies)));
     let asked = std::cell::Cell::new(0);
@@ -109,7 +108,7 @@ ports = [{{ name = \"web\", port = 80, protocol = \"http\", target_port = 8080 }
         )
     };
     let (before, after) = (specification(&split(0)), specification(&split(1)));
-    let mut proxies = offline::one_proxy_each(&before, &after);
+    let mut proxies = offline::example_proxies(&before, &after);
     proxies.retain(|known| known.proxy.record.services != ["store-v2".parse().unwrap()]);
     for known in &mut proxies {
         known.proxy.record.claimed_at = Some(Timestamp::UNIX_EPOCH);

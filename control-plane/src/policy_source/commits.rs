@@ -9,7 +9,7 @@ use tokio_util::task::AbortOnDropHandle;
 use ironmesh_catalog::text::chain;
 
 /// The result of a search: the commit of a revision, if it has one.
-type Searched = (PolicyRevision, Result<Option<String>, String>);
+type CommitSearch = (PolicyRevision, Result<Option<String>, String>);
 
 /// The search for the commit of the policy folder.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(super) struct Commits {
     /// The policy folder; none if policy comes from a different source.
     folder: Option<PathBuf>,
     /// The search in progress.
-    search: Option<AbortOnDropHandle<Searched>>,
+    search: Option<AbortOnDropHandle<CommitSearch>>,
     /// The last failure, which was logged then.
     problem: Option<String>,
 }

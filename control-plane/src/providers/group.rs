@@ -38,11 +38,11 @@ pub(crate) struct Group {
     unpublished_since: Option<Instant>,
     is_too_large: bool,
     /// The last report of another leader.
-    last: Last,
+    last: LastReport,
     /// The time since which another leader has published no usable report.
     waits_since: Option<Instant>,
     /// Whether the own report is newer than that of the leader.
-    lead: Lead,
+    lead: PollLead,
     /// The time since which etcd is unreachable, and whether that was logged.
     unreachable_since: Instant,
     is_logged: bool,
@@ -50,7 +50,7 @@ pub(crate) struct Group {
 
 /// The value of the leader's last report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Last {
+enum LastReport {
     /// There is none, or none that this version can read.
     Unusable,
     /// The leader cannot poll Azure.
@@ -62,7 +62,7 @@ enum Last {
 /// Whether this control plane polled Azure after the leader's last report, because etcd was
 /// unreachable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Lead {
+enum PollLead {
     /// It did not.
     None,
     /// It did.
@@ -105,9 +105,9 @@ impl Group {
             published_at: None,
             unpublished_since: None,
             is_too_large: false,
-            last: Last::Unusable,
+            last: LastReport::Unusable,
             waits_since: None,
-            lead: Lead::None,
+            lead: PollLead::None,
             unreachable_since,
             is_logged: false,
         }
@@ -143,8 +143,8 @@ impl Group {
                         if is_new {
                             self.published = None;
                         }
-                        (self.last, self.waits_since) = (Last::Unusable, None);
-                        self.lead = Lead::None;
+                        (self.last, self.waits_since) = (LastReport::Unusable, None);
+                        self.lead = PollLead::None;
                         self.set_polling(true);
                         return true;
                     }
@@ -154,17 +154,18 @@ impl Group {
                             Published::Unchanged => {}
                             Published::New(shared) => {
                                 let is_stale = shared.stale.is_some();
-                                self.last = if is_stale { Last::Stale } else { Last::Usable };
-                                self.lead = Lead::None;
+                                self.last =
+                                    if is_stale { LastReport::Stale } else { LastReport::Usable };
+                                self.lead = PollLead::None;
                                 // Before polling ends: otherwise the provider would adopt the
                                 // previous report once more.
                                 self.azure.adopt(shared.into_shared());
                             }
                             Published::Unusable => {
-                                (self.last, self.lead) = (Last::Unusable, Lead::None);
+                                (self.last, self.lead) = (LastReport::Unusable, PollLead::None);
                             }
                         }
-                        if self.last == Last::Unusable {
+                        if self.last == LastReport::Unusable {
                             // If a report is too large, or of another version, each control plane
                             // polls itself.
                             self.waits_since = None;
@@ -172,7 +173,7 @@ impl Group {
                         } else if self.is_ahead() {
                             // The own report is newer. The leader will publish a new one, unless
                             // etcd was unreachable only from here.
-                        } else if self.last == Last::Stale || self.azure.queries_differ() {
+                        } else if self.last == LastReport::Stale || self.azure.queries_differ() {
                             // Azure may reject only the leader's host. A new policy does not arrive
                             // everywhere at once, and settings may differ permanently.
                             self.wait();
@@ -193,7 +194,7 @@ impl Group {
                 let is_silent =
                     matches!(error, EtcdError::Endpoint { .. } | EtcdError::NoEndpoint(_));
                 if !is_silent || self.unreachable_since.elapsed() >= LEASE_TTL {
-                    self.lead = Lead::Ahead;
+                    self.lead = PollLead::Ahead;
                     self.set_polling(true);
                     if !std::mem::replace(&mut self.is_logged, true) {
                         let error = chain(&error);
@@ -220,11 +221,11 @@ impl Group {
     /// of etcd, and was not renewed for a lease TTL.
     fn is_ahead(&mut self) -> bool {
         self.lead = match self.lead {
-            Lead::Ahead => Lead::AheadSince(Instant::now()),
-            Lead::AheadSince(since) if since.elapsed() >= LEASE_TTL => Lead::None,
+            PollLead::Ahead => PollLead::AheadSince(Instant::now()),
+            PollLead::AheadSince(since) if since.elapsed() >= LEASE_TTL => PollLead::None,
             lead => lead,
         };
-        self.lead != Lead::None
+        self.lead != PollLead::None
     }
 
     /// Starts to poll if there was no usable report for a lease TTL.
@@ -363,7 +364,7 @@ mod tests {
     }
 
     /// The role of a follower whose leader has just published this report.
-    fn of_leader(shared: &SharedReport) -> Role<PublishedReport> {
+    fn follower_role(shared: &SharedReport) -> Role<PublishedReport> {
         Role::Follower(Published::New(PublishedReport::new(shared)))
     }
 
@@ -396,7 +397,7 @@ mod tests {
         assert_eq!(follow(Role::Unknown), (false, false));
         tokio::time::advance(LEASE_TTL / 2).await;
         assert_eq!(follow(Role::Unknown), (false, true));
-        let of_other = || of_leader(&report_with(1, None));
+        let of_other = || follower_role(&report_with(1, None));
         assert_eq!(follow(of_other()), (false, false));
         assert_eq!(follow(Role::Follower(Published::Unchanged)), (false, false));
         // The former leader has gone; the new one gets a lease TTL of its own.
@@ -416,10 +417,10 @@ mod tests {
             group.follow(Ok(role));
             *polls.borrow()
         };
-        assert!(!follow(of_leader(&report(1))));
+        assert!(!follow(follower_role(&report(1))));
         tokio::time::advance(LEASE_TTL).await;
         assert!(follow(Role::Follower(Published::Unchanged)));
-        assert!(!follow(of_leader(&report_with(1, None))));
+        assert!(!follow(follower_role(&report_with(1, None))));
         tokio::time::advance(LEASE_TTL).await;
         assert!(!follow(Role::Follower(Published::Unchanged)));
     }
@@ -432,7 +433,7 @@ mod tests {
             group.follow(role);
             *polls.borrow()
         };
-        let of_other = || Ok(of_leader(&report_with(1, None)));
+        let of_other = || Ok(follower_role(&report_with(1, None)));
         let is_away = || Err(EtcdError::NoEndpoint("no answer".to_owned()));
         assert!(!follow(of_other()));
         assert!(!follow(is_away()));

@@ -185,7 +185,7 @@ impl Clients {
 
 /// The services that a proxy's resources depend on: those that it serves, and its upstreams.
 fn referenced_services(proxy: &Proxy) -> impl Iterator<Item = &ServiceName> {
-    let upstreams = proxy.statement.upstreams.iter().map(|upstream| &upstream.service);
+    let upstreams = proxy.metadata.upstreams.iter().map(|upstream| &upstream.service);
     proxy.record.services.iter().chain(upstreams)
 }
 

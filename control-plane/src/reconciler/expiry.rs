@@ -8,7 +8,7 @@ use ironmesh_catalog::{CertificateState, Finding, JoinRecord, Records};
 use jiff::{SignedDuration, Timestamp};
 
 /// The earliest warning before a long-lived certificate expires. A shorter one has a third of its lifetime.
-const SOON: SignedDuration = SignedDuration::from_hours(14 * 24);
+const MAX_WARNING_TIME: SignedDuration = SignedDuration::from_hours(14 * 24);
 
 /// The most proxies that get a finding each.
 const NAMED: usize = 5;
@@ -56,7 +56,7 @@ pub(super) fn findings(all: &Records, now: Timestamp) -> Vec<Finding> {
 /// Whether a certificate expires soon.
 fn is_due(record: &JoinRecord, now: Timestamp) -> bool {
     let life = record.certificate_expires_at.duration_since(record.enrolled_at);
-    record.certificate_expires_at.duration_since(now) < (life / 3).min(SOON)
+    record.certificate_expires_at.duration_since(now) < (life / 3).min(MAX_WARNING_TIME)
 }
 
 /// A finding for each record, or one for all if there are many.

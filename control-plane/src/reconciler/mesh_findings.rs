@@ -37,7 +37,8 @@ impl Reconciler {
         self.clock_findings = clock_findings;
         let Some(snapshot) = self.snapshot_builder.snapshot() else { return };
         let instant = Instant::now();
-        let is_news_of_rollouts = self.rollouts.update(snapshot, &self.clients, instant);
+        let has_pending_server_expired =
+            self.pending_servers.update(snapshot, &self.clients, instant);
         let is_news_of_certificates = std::mem::take(&mut self.is_expiry_news);
         let is_news_of_listeners = self.clients.without_listener.take_news();
         let is_news = self.snapshot.send_if_modified(|published| {
@@ -49,12 +50,12 @@ impl Reconciler {
         let is_news_of_others = is_news_of_clock
             || is_news_of_listeners
             || is_news_of_certificates
-            || is_news_of_rollouts;
+            || has_pending_server_expired;
         if !is_news && !is_news_of_endpoints && !is_news_of_others {
             return;
         }
         let of_listeners = self.clients.without_listener.findings(snapshot);
-        let outages = snapshot.outages(|port| self.rollouts.is_pending(port, instant));
+        let outages = snapshot.outages(|port| self.pending_servers.is_pending(port, instant));
         let of_mesh = || outages.iter().chain(snapshot.findings());
         let of_proxies = || of_listeners.iter().chain(&self.expiry.0);
         let known = || self.endpoints_findings.iter().chain(&self.clock_findings);

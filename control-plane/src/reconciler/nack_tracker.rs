@@ -31,7 +31,7 @@ pub(crate) use report::{Fallback, InactiveResources, NackReport};
 use retries::Retries;
 
 /// The type and name of a resource.
-type Name = (ResourceType, Arc<str>);
+type ResourceKey = (ResourceType, Arc<str>);
 
 /// Parts of Envoy's NACK messages whose reason is local to its machine: other proxies would ACK the resource.
 const LOCAL_REASONS: [&str; 4] = [
@@ -51,7 +51,7 @@ pub(super) struct NackTracker {
     last_good: LastGood,
     fallbacks: Fallbacks,
     /// The clients from which each version is withheld.
-    withheld: BTreeMap<(Name, Version), BTreeSet<ClientKey>>,
+    withheld: BTreeMap<(ResourceKey, Version), BTreeSet<ClientKey>>,
     quarantined: QuarantinedVersions,
     pending_answers: PendingAnswers,
     /// The retries of resources that were NACKed for a local reason.
@@ -61,7 +61,7 @@ pub(super) struct NackTracker {
 }
 
 /// The quarantined versions.
-type QuarantinedVersions = BTreeMap<(Name, Version), QuarantinedVersion>;
+type QuarantinedVersions = BTreeMap<(ResourceKey, Version), QuarantinedVersion>;
 
 /// A version that every recipient NACKs.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ struct QuarantinedVersion {
 struct ClientNacks {
     /// The count of its process starts: a new process has NACKed nothing yet.
     beginnings: u64,
-    names: BTreeMap<Name, TrackedNack>,
+    names: BTreeMap<ResourceKey, TrackedNack>,
 }
 
 /// The NACK of one resource by one client, for as long as policy compiles to the same version.
@@ -124,7 +124,7 @@ impl NackTracker {
         let tracked: BTreeSet<_> =
             self.by_client.values().flat_map(|own| own.names.keys()).collect();
         // A kept resource may refer to clusters that policy dropped.
-        let may_be_named = |name: &Name| {
+        let may_be_named = |name: &ResourceKey| {
             let is_cluster = matches!(name.0, ResourceType::Cluster | ResourceType::Endpoint);
             is_cluster && !tracked.is_empty()
         };
@@ -303,7 +303,7 @@ impl NackTracker {
     /// least [`MIN_NACKING_CLIENTS`] connected clients NACK them, for certain and not for a local reason. `touched` are the clients
     /// that changed since the last call.
     pub(super) fn update_quarantine(&mut self, hub: &Hub, touched: &BTreeSet<ClientKey>) {
-        let mut nacking: BTreeMap<(&Name, Version), Vec<(&ClientKey, &TrackedNack)>> =
+        let mut nacking: BTreeMap<(&ResourceKey, Version), Vec<(&ClientKey, &TrackedNack)>> =
             BTreeMap::new();
         for (client, own) in &self.by_client {
             // The NACKs of a disconnected client say nothing about later clients.
@@ -350,7 +350,7 @@ pub(super) fn is_local(message: &str) -> bool {
 
 /// The report of a NACK, with the fallback that is active instead.
 fn nack_report(
-    (resource_type, name): &Name,
+    (resource_type, name): &ResourceKey,
     tracked: &TrackedNack,
     fallback: Option<&(Arc<Resource>, Fallback)>,
 ) -> NackReport {
@@ -378,7 +378,7 @@ fn keep_referenced<'a>(
     }
 }
 
-fn log(client: &str, (resource_type, name): &Name, tracked: &TrackedNack) {
+fn log(client: &str, (resource_type, name): &ResourceKey, tracked: &TrackedNack) {
     let policy: Vec<_> = tracked.origins.iter().map(ToString::to_string).collect();
     tracing::error!(
         client,

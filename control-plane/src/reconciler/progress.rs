@@ -10,7 +10,7 @@ use ironmesh_xds_wire::ResourceType;
 
 use super::Reconciler;
 use super::clients::ClientConfig;
-use super::order::Order;
+use super::rollout_order::RolloutOrder;
 use crate::register::{AckedPorts, Progress};
 use ironmesh_catalog::text::chain;
 
@@ -19,7 +19,7 @@ use ironmesh_catalog::text::chain;
 struct ProgressContext<'a> {
     snapshot: &'a Snapshot,
     hub: &'a Hub,
-    order: &'a Order,
+    rollout_order: &'a RolloutOrder,
 }
 
 impl Reconciler {
@@ -27,7 +27,8 @@ impl Reconciler {
     /// participant, over restarts too; a proxy stops being one for ports that it serves no longer.
     pub(super) fn record_participation(&mut self) {
         let Some(snapshot) = self.snapshot_builder.snapshot() else { return };
-        let context = ProgressContext { snapshot, hub: &self.hub, order: &self.order };
+        let context =
+            ProgressContext { snapshot, hub: &self.hub, rollout_order: &self.rollout_order };
         let clients = &self.clients;
         let (mut progress, mut decided) = (Vec::new(), Vec::new());
         let mut without_listener = Vec::new();
@@ -74,7 +75,8 @@ impl<'a> ProgressContext<'a> {
     fn is_acked(self, client: &ClientKey, config: &ClientConfig) -> bool {
         let needed =
             config.compiled.participation_resources.iter().map(|(resource_type, name, version)| {
-                let config = self.order.published_version(client, *resource_type, name, *version);
+                let config =
+                    self.rollout_order.published_version(client, *resource_type, name, *version);
                 (*resource_type, &**name, config)
             });
         self.hub.has_all(client, needed)
@@ -136,7 +138,7 @@ impl<'a> ProgressContext<'a> {
         clusters.get(&*name).is_some_and(|cluster| {
             let version = cluster.version();
             let config =
-                self.order.published_version(client, ResourceType::Cluster, &name, version);
+                self.rollout_order.published_version(client, ResourceType::Cluster, &name, version);
             self.hub.has_all(client, [(ResourceType::Cluster, &*name, config)])
         })
     }

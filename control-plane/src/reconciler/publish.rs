@@ -13,8 +13,8 @@ use tokio::time::Instant;
 use super::Reconciler;
 use super::convergence::{Effect, Lag};
 use super::nack_tracker::InactiveResources;
-use super::order::RolloutContext;
-use crate::statement::statement;
+use super::rollout_order::RolloutContext;
+use crate::node_metadata::node_metadata;
 
 impl Reconciler {
     /// Compiles the resource sets of these clients.
@@ -115,7 +115,7 @@ impl Reconciler {
             let set = match (&published, self.snapshot_builder.snapshot()) {
                 (Some(before), Some(snapshot)) => {
                     let (clients, hub, now) = (&self.clients, &*self.hub, Instant::now());
-                    self.order.hold_back(
+                    self.rollout_order.hold_back(
                         client,
                         set,
                         before,
@@ -129,7 +129,7 @@ impl Reconciler {
             if is_new {
                 self.hub.publish(client, set);
             }
-            if is_new || self.order.is_held(client) {
+            if is_new || self.rollout_order.is_held(client) {
                 changed.insert(Arc::clone(client));
             }
         }
@@ -158,7 +158,7 @@ impl Reconciler {
             };
             let lag = if self.inactive_resources.borrow().contains_key(&id) {
                 Some(Lag::Nacked)
-            } else if self.order.is_held(client) {
+            } else if self.rollout_order.is_held(client) {
                 Some(Lag::Held)
             } else if !self.hub.is_synced(client) {
                 Some(Lag::Updating)
@@ -178,7 +178,7 @@ impl Reconciler {
     fn proxy(&self, client: &ClientKey) -> Option<Proxy> {
         let node = self.clients.node(client)?;
         let record = self.register.get(client.parse().ok()?)?;
-        // Admission accepts only well-formed statements.
-        Some(Proxy { record: (*record).clone(), statement: statement(node).ok()? })
+        // Admission accepts only well-formed node metadata.
+        Some(Proxy { record: (*record).clone(), metadata: node_metadata(node).ok()? })
     }
 }

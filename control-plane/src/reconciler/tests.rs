@@ -9,5 +9,5 @@ mod finding_log;
 mod harness;
 mod log;
 mod nack_tracker;
-mod order;
 mod revocation;
+mod rollout_order;

@@ -19,7 +19,7 @@ use crate::stage::Stage;
 use crate::waiting::{ensure, eventually, milliseconds};
 
 /// Measures the shipped weights: one request in ten goes to the second version.
-pub(super) async fn as_shipped(stage: &Stage) -> Result<Seen, Problem> {
+pub(super) async fn shipped_weights(stage: &Stage) -> Result<Seen, Problem> {
     let mut unseen = vec![FIRST.name, SECOND.name];
     let mut buyer = HttpClient::new(BUYER.socket(&stage.network, STORE_PORT));
     eventually(stage, "answers of both versions", async || {

@@ -5,7 +5,7 @@ use tokio::time::Instant;
 
 use super::report::Seen;
 use crate::error::Problem;
-use crate::http_client::{Answer, HttpClient, HttpConnection, RequestError, get_once};
+use crate::http_client::{DemoResponse, HttpClient, HttpConnection, RequestError, get_once};
 use crate::policy::Edit;
 use crate::sidecars::{FIRST, SECOND, STORE_PORT, THIEF};
 use crate::stage::Stage;
@@ -52,7 +52,7 @@ pub(super) async fn denied_on_a_kept_connection(stage: &Stage) -> Result<Seen, P
 /// Twenty equal answers in a row come from one of the two stores once in a million runs.
 pub(super) async fn settled(
     stage: &Stage,
-    mut ask: impl AsyncFnMut() -> Result<Answer, RequestError>,
+    mut ask: impl AsyncFnMut() -> Result<DemoResponse, RequestError>,
     status: u16,
     begin: Instant,
 ) -> Result<u64, Problem> {
@@ -77,7 +77,7 @@ pub(super) async fn settled(
 /// Verifies that the sidecars of the stores deny the thief, and that no application sees its requests.
 async fn expect_denials(
     stage: &Stage,
-    mut ask: impl AsyncFnMut() -> Result<Answer, RequestError>,
+    mut ask: impl AsyncFnMut() -> Result<DemoResponse, RequestError>,
 ) -> Result<(), Problem> {
     let applications = || [&stage.first, &stage.second].map(|open| open.store.requests());
     let (before, counted_before) = (applications(), denials(stage).await?);
@@ -108,7 +108,7 @@ pub(super) async fn expect_thief(stage: &Stage, status: u16) -> Result<(), Probl
 }
 
 /// Fails unless the answer has this status. Only a 200 may come from an application.
-pub(super) fn expect(answer: &Answer, status: u16) -> Result<(), Problem> {
+pub(super) fn expect(answer: &DemoResponse, status: u16) -> Result<(), Problem> {
     let is_expected = answer.status == status && answer.application.is_some() == (status == 200);
     ensure(is_expected, || {
         let from = answer.application.as_deref().unwrap_or("a sidecar");

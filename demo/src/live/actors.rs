@@ -11,7 +11,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 use super::facts::{Facts, RepeatedCall};
 use crate::applications::outcome_of;
 use crate::control_plane::{PolicyView, readiness};
-use crate::http_client::{Answer, HttpClient, RequestError};
+use crate::http_client::{DemoResponse, HttpClient, RequestError};
 use crate::ledger::Ledger;
 use crate::sidecars::{BUYER, FIRST, SECOND, STORE_PORT, THIEF};
 use crate::stage::{OpenStore, Stage};
@@ -124,7 +124,7 @@ async fn break_in(address: SocketAddr, tally: Arc<Tally>) {
     }
 }
 
-fn outcome(answer: &Result<Answer, RequestError>) -> Outcome {
+fn outcome(answer: &Result<DemoResponse, RequestError>) -> Outcome {
     match answer {
         Ok(answer) => Outcome::Status(answer.status),
         Err(error) if error.is_connection_refused() => Outcome::Refused,

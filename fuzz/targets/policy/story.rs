@@ -9,8 +9,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Domain, EgressMode, Finding, Inputs, JoinRecord, Mesh, MeshSpecification, Mode, Participation,
-    Proxy, ProxyId, ProxyStatement, Records, Secret, Service, ServiceCertificate, Snapshot, Spot,
+    Domain, EgressMode, Finding, Inputs, JoinRecord, Mesh, MeshSpecification, Mode, NodeMetadata,
+    Participation, Proxy, ProxyId, Records, Secret, Service, ServiceCertificate, Snapshot, Spot,
     TcpAccesses, TrustBundle, TrustDomain,
 };
 use ironmesh_config_language::{Document, Loaded, Loader, load_documents, render};
@@ -144,7 +144,7 @@ fn proxy((service, number): (&Arc<Service>, u32)) -> Proxy {
             Timestamp::MAX,
         )
     };
-    Proxy { record, statement: ProxyStatement::default() }
+    Proxy { record, metadata: NodeMetadata::default() }
 }
 
 fn snapshot(specification: &Arc<MeshSpecification>, proxies: &[Proxy]) -> Snapshot {

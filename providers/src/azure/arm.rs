@@ -16,11 +16,11 @@ use tokio::time::{Instant, sleep};
 
 use super::error::{AzureError, RequestError};
 use super::error_body::{self, ErrorBody};
-use super::http::{Answer, Body, Http, Request};
+use super::http::{Body, Http, HttpResponse, Request};
 use super::options::AzureOptions;
-use super::places::Places;
 use super::survey::Call;
 use super::token::Tokens;
+use super::urls::AzureUrls;
 use crate::PeerClock;
 
 /// The largest number of pages of a list.
@@ -45,7 +45,7 @@ const SLOW: Duration = Duration::from_secs(300);
 pub(super) struct Arm {
     pub(super) http: Arc<Http>,
     tokens: Tokens,
-    places: Places,
+    urls: AzureUrls,
     retry: Duration,
     clock: fn() -> Timestamp,
     /// The throttled gates, and when each opens.
@@ -104,12 +104,12 @@ impl Arm {
         clock: fn() -> Timestamp,
         is_logged: bool,
     ) -> Result<Self, AzureError> {
-        let places = Places::new(options)?;
+        let urls = AzureUrls::new(options)?;
         let http = Arc::new(Http::new(options.ca.as_deref(), is_logged)?);
         Ok(Self {
-            tokens: Tokens::new(options, &places, &http, clock),
+            tokens: Tokens::new(options, &urls, &http, clock),
             http,
-            places,
+            urls,
             retry: options.retry,
             clock,
             gates: Mutex::default(),
@@ -151,7 +151,7 @@ impl Arm {
                 return Ok(listed.entries);
             };
             // An incomplete list is an error: a missing entry may be on the next page.
-            let Some(next) = self.places.next(&next) else {
+            let Some(next) = self.urls.next(&next) else {
                 return Err(RequestError::Foreign(next.chars().take(200).collect()));
             };
             if next == url {
@@ -259,7 +259,7 @@ impl Arm {
         url: &Url,
         query: &ArmQuery,
         token: Secret,
-    ) -> Result<Answer, RequestError> {
+    ) -> Result<HttpResponse, RequestError> {
         let body = query
             .body
             .as_ref()
@@ -279,7 +279,7 @@ impl Arm {
                     let error_body = ErrorBody::read(&answer.body);
                     missing = error_body.missing(answer.status, query.action, &query.scope());
                     let text = if answer.status.is_success() {
-                        in_short(&answer.body)
+                        summarize(&answer.body)
                     } else {
                         format!("{}: {}", error_body.code, error_body.text)
                     };
@@ -300,7 +300,7 @@ impl Arm {
     }
 
     fn url(&self, query: &ArmQuery) -> Url {
-        let mut url = self.places.resource_manager.clone();
+        let mut url = self.urls.resource_manager.clone();
         // The URL has a host (checked when it was parsed), so it has a path.
         if let Ok(mut path) = url.path_segments_mut() {
             path.pop_if_empty().extend(&query.path);
@@ -337,7 +337,7 @@ impl Arm {
     }
 
     /// Reads from the headers how many calls are left.
-    fn record_quota(&self, query: &ArmQuery, answer: &Answer) {
+    fn record_quota(&self, query: &ArmQuery, answer: &HttpResponse) {
         let reads = [
             "x-ms-ratelimit-remaining-subscription-reads",
             "x-ms-ratelimit-remaining-subscription-global-reads",
@@ -439,7 +439,7 @@ fn malformed(error: &serde_json::Error) -> RequestError {
 }
 
 /// Summarizes an answer for people.
-fn in_short(body: &[u8]) -> String {
+fn summarize(body: &[u8]) -> String {
     let Ok(value) = serde_json::from_slice::<Value>(body) else {
         return format!("{} bytes that are no JSON", body.len());
     };
@@ -470,19 +470,19 @@ mod tests {
         ArmQuery { path, parameters, body: None, action: "x/read" }
     }
 
-    fn answer(reads: [&str; 2], calls: &str) -> Answer {
+    fn answer(reads: [&str; 2], calls: &str) -> HttpResponse {
         let mut headers = HeaderMap::new();
         let [own, all] = reads;
         headers.insert("x-ms-ratelimit-remaining-subscription-reads", own.parse().unwrap());
         headers.insert("x-ms-ratelimit-remaining-subscription-global-reads", all.parse().unwrap());
         headers.insert("x-ms-ratelimit-remaining-resource", calls.parse().unwrap());
-        Answer { status: StatusCode::OK, headers, body: Vec::new() }
+        HttpResponse { status: StatusCode::OK, headers, body: Vec::new() }
     }
 
     #[test]
     fn low_share_of_remaining_quota_slows_polling() {
         const MUCH: &str = "Microsoft.Compute/GetA3Min;29,Microsoft.Compute/GetB30Min;339";
-        let is_slow = |answers: &[Answer]| {
+        let is_slow = |answers: &[HttpResponse]| {
             let arm = Arm::new(&AzureOptions::default(), Timestamp::now, false).unwrap();
             for answer in answers {
                 arm.record_quota(&query(Vec::new()), answer);

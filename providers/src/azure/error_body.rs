@@ -7,7 +7,7 @@ use reqwest::StatusCode;
 use serde_json::Value;
 
 use super::error::RequestError;
-use super::http::Answer;
+use super::http::HttpResponse;
 use super::survey::MissingRight;
 
 /// The characters of an error text that are kept.
@@ -15,7 +15,7 @@ const MAX_WORDS: usize = 400;
 /// The clock skew that an error mentions.
 const CLOCK: Duration = Duration::from_secs(300);
 /// The wait after throttling without a `Retry-After` header.
-const UNSAID: Duration = Duration::from_secs(30);
+const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(30);
 /// The longest wait after throttling.
 const LONGEST: Duration = Duration::from_secs(3600);
 
@@ -50,7 +50,7 @@ impl ErrorBody {
     }
 
     /// Whether the error is about a concurrent operation, and not about throttling.
-    pub(super) fn is_about_another(&self, answer: &Answer) -> bool {
+    pub(super) fn is_about_another(&self, answer: &HttpResponse) -> bool {
         const WORD: &str = "RetryableErrorDueToAnotherOperation";
         self.code == WORD || String::from_utf8_lossy(&answer.body).contains(WORD)
     }
@@ -78,7 +78,7 @@ impl ErrorBody {
     /// Returns the error with advice. `clock` is the local time.
     pub(super) fn error(
         self,
-        answer: &Answer,
+        answer: &HttpResponse,
         action: &str,
         scope: &str,
         clock: Timestamp,
@@ -107,12 +107,12 @@ impl ErrorBody {
 }
 
 /// Returns the wait after throttling. Earlier requests would prolong it.
-pub(super) fn wait(answer: &Answer) -> Duration {
-    answer.retry_after().unwrap_or(UNSAID).min(LONGEST)
+pub(super) fn wait(answer: &HttpResponse) -> Duration {
+    answer.retry_after().unwrap_or(DEFAULT_RETRY_AFTER).min(LONGEST)
 }
 
 /// Returns advice if the local clock differs from the date of the answer.
-fn off(answer: &Answer, clock: Timestamp) -> Option<String> {
+fn off(answer: &HttpResponse, clock: Timestamp) -> Option<String> {
     let date = jiff::fmt::rfc2822::parse(answer.header("Date")?).ok()?;
     let off = clock.duration_since(date.timestamp());
     (off.unsigned_abs() > CLOCK).then(|| {
@@ -128,16 +128,16 @@ mod tests {
 
     use super::*;
 
-    fn answer(status: u16, headers: &[(&'static str, &str)], body: &str) -> Answer {
+    fn answer(status: u16, headers: &[(&'static str, &str)], body: &str) -> HttpResponse {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             map.insert(*name, value.parse().unwrap());
         }
         let status = StatusCode::from_u16(status).unwrap();
-        Answer { status, headers: map, body: body.as_bytes().to_vec() }
+        HttpResponse { status, headers: map, body: body.as_bytes().to_vec() }
     }
 
-    fn message_of(answer: &Answer) -> String {
+    fn message_of(answer: &HttpResponse) -> String {
         let now = "2026-11-22T12:00:00Z".parse().unwrap();
         ErrorBody::read(&answer.body).error(answer, "A/read", "/subscriptions/s", now).to_string()
     }
@@ -173,7 +173,7 @@ mod tests {
     fn retry_after_is_honored_up_to_a_bound() {
         assert_eq!(wait(&answer(429, &[("Retry-After", "17")], "")).as_secs(), 17);
         assert_eq!(wait(&answer(429, &[("Retry-After", "1000000")], "")), LONGEST);
-        assert_eq!(wait(&answer(429, &[("Retry-After", "soon")], "")), UNSAID);
+        assert_eq!(wait(&answer(429, &[("Retry-After", "soon")], "")), DEFAULT_RETRY_AFTER);
         let other = answer(429, &[], r#"{"error":{"code":"RetryableErrorDueToAnotherOperation"}}"#);
         assert!(ErrorBody::read(&other.body).is_about_another(&other));
     }

@@ -14,7 +14,7 @@ use super::survey::Call;
 use crate::PeerClock;
 use crate::http::{self, HttpError, MAX_BODY, PemFileError, client_builder, secret_header};
 
-pub(super) use crate::http::Answer;
+pub(super) use crate::http::HttpResponse;
 
 /// The timeout of a connection attempt.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -97,7 +97,7 @@ impl Http {
     }
 
     /// Sends a request, and reads the whole answer.
-    pub(super) async fn ask(&self, request: Request) -> Result<Answer, RequestError> {
+    pub(super) async fn ask(&self, request: Request) -> Result<HttpResponse, RequestError> {
         let Request { url, body, token, is_metadata } = request;
         let host = url.host_str().unwrap_or_default().to_owned();
         let client = match self.client(&url, is_metadata) {

@@ -304,7 +304,7 @@ async fn states_of_graph(
     let query = "Resources | where type =~ 'microsoft.compute/virtualmachines' | project id, \
                  power = tostring(properties.extended.instanceView.powerState.code)";
     let entries = arm.rows(subscription, query, calls).await?;
-    let states = Entries::read(entries, |row: wire::PowerRow| State::of_row(row)).good;
+    let states = Entries::read(entries, |row: wire::PowerRow| State::from_row(row)).good;
     Ok(Fetched { contents: Contents::States(states), is_of_graph: true })
 }
 

@@ -180,7 +180,7 @@ impl State {
     }
 
     /// Reads a row of Resource Graph.
-    pub(super) fn of_row(wire: wire::PowerRow) -> Result<(ResourceId, Self), String> {
+    pub(super) fn from_row(wire: wire::PowerRow) -> Result<(ResourceId, Self), String> {
         let wire::PowerRow { id: text, power } = wire;
         let power = power.and_then(|code| word(&code, "powerstate/"));
         Ok((id(&text)?, Self { power, ..Self::default() }))

@@ -10,8 +10,8 @@ use reqwest::StatusCode;
 use tokio::time::Instant;
 
 use super::error::RequestError;
-use super::held::{Held, Lists, Needs, is_off, needed};
 use super::id::ResourceId;
+use super::list_state::{ListState, Lists, Needs, is_off, needed};
 use super::lists::{Contents, Fetched, List, ListOutcome};
 use super::options::AzureOptions;
 use super::report_builder::{ReportBuilder, SharedReport};
@@ -125,13 +125,13 @@ impl Poll {
         self.needs = needed(self.builder.queries(), &self.lists);
         self.lists.0.retain(|list, _| self.needs.lists.contains_key(list));
         // While some lists have no answer, they may still name others.
-        if self.lists.0.values().all(Held::is_known) {
+        if self.lists.0.values().all(ListState::is_known) {
             self.plans.retain(|list, _| self.needs.lists.contains_key(list));
         }
         let now = Instant::now();
         for list in self.needs.lists.keys() {
             if !self.lists.0.contains_key(list) {
-                self.lists.0.insert(list.clone(), Held::default());
+                self.lists.0.insert(list.clone(), ListState::default());
                 if let Some(plan) = self.plans.get_mut(list) {
                     plan.reset(now);
                 }

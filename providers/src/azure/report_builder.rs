@@ -9,8 +9,8 @@ use ironmesh_catalog::{
 use jiff::Timestamp;
 
 use super::endpoint::{self, Reading};
-use super::held::{Held, Lists, Places, matching, single};
 use super::id::ResourceId;
+use super::list_state::{ListState, Lists, MachineLists, matching, single};
 use super::lists::{List, Scope};
 use super::machines::{Entries, Interface, ScaleSet, State, Tags};
 use crate::{Problem, ProviderReport, ServiceReport, Stale};
@@ -261,7 +261,7 @@ fn part(
             let mut has_some = false;
             for set in matching(sets, query) {
                 has_some = true;
-                part.of_set(set, query, lists, before);
+                part.add_scale_set(set, query, lists, before);
             }
             part.is_answered |= !has_some;
             if let (false, Some(name)) = (has_some, name) {
@@ -269,14 +269,14 @@ fn part(
             }
         }
         AzureMachines::VirtualMachines => {
-            let places = Places::of_single(&scope, query, lists);
+            let machine_lists = MachineLists::for_single_machines(&scope, query, lists);
             let states = List::States(Arc::clone(&scope.subscription));
             part.look(lists, &states);
-            part.look_at(lists, &places);
+            part.look_at(lists, &machine_lists);
             let answers = (
-                lists.machines(&places.machines),
+                lists.machines(&machine_lists.machines),
                 lists.states(&states),
-                lists.interfaces(&places.interfaces),
+                lists.interfaces(&machine_lists.interfaces),
             );
             let (Some(machines), Some(states), Some(_)) = answers else { return part };
             part.is_answered = true;
@@ -286,7 +286,7 @@ fn part(
                     ..state.clone()
                 });
                 let no_tags = Tags::new();
-                let interfaces = interfaces(&machine.id, lists, &places);
+                let interfaces = interfaces(&machine.id, lists, &machine_lists);
                 let read = endpoint::read(machine, state.as_ref(), &interfaces, query, &no_tags);
                 part.take(&machine.id, read, query, before);
             }
@@ -300,7 +300,7 @@ impl Part {
     /// Takes the state of a list into account.
     fn look(&mut self, lists: &Lists, list: &List) {
         match lists.0.get(list) {
-            Some(Held { contents: None, trouble: None, .. }) | None => self.is_open = true,
+            Some(ListState { contents: None, trouble: None, .. }) | None => self.is_open = true,
             Some(held) => {
                 self.stale.extend(held.trouble.clone());
                 self.is_authoritative &= held.contents.is_some();
@@ -309,26 +309,26 @@ impl Part {
     }
 
     /// Takes the state of the lists of machines and interfaces into account.
-    fn look_at(&mut self, lists: &Lists, places: &Places) {
-        self.look(lists, &places.machines);
+    fn look_at(&mut self, lists: &Lists, machine_lists: &MachineLists) {
+        self.look(lists, &machine_lists.machines);
         // Interfaces are not needed while the machines are unknown.
-        if lists.machines(&places.machines).is_none() {
+        if lists.machines(&machine_lists.machines).is_none() {
             return;
         }
-        self.look(lists, &places.interfaces);
+        self.look(lists, &machine_lists.interfaces);
         // Another resource group may be unreadable. Machines with their primary interface there are
         // then unusable one by one; machines that are gone are gone nevertheless.
-        if places.left_out > 0 {
-            let (looked, more) = (places.elsewhere.len(), places.left_out);
+        if machine_lists.left_out > 0 {
+            let (looked, more) = (machine_lists.elsewhere.len(), machine_lists.left_out);
             let reason = format!(
                 "its machines name network interfaces in {looked} other resource groups, which are read, and in {more} more, which are not"
             );
             self.problems.push(Problem { instance: "resource groups".to_owned(), reason });
         }
-        for elsewhere in &places.elsewhere {
+        for elsewhere in &machine_lists.elsewhere {
             match lists.0.get(elsewhere) {
-                Some(Held { contents: None, trouble: None, .. }) | None => self.is_open = true,
-                Some(Held { trouble: Some(trouble), .. }) => {
+                Some(ListState { contents: None, trouble: None, .. }) | None => self.is_open = true,
+                Some(ListState { trouble: Some(trouble), .. }) => {
                     let List::Interfaces(scope) = elsewhere else { continue };
                     let group = scope.group.as_deref().unwrap_or_default();
                     let reason = format!(
@@ -348,22 +348,29 @@ impl Part {
     }
 
     /// Adds the machines of a scale set.
-    fn of_set(&mut self, set: &ScaleSet, query: &AzureQuery, lists: &Lists, before: &[Endpoint]) {
-        let places = Places::of_set(set, lists);
-        self.look_at(lists, &places);
-        let answers = (lists.machines(&places.machines), lists.interfaces(&places.interfaces));
+    fn add_scale_set(
+        &mut self,
+        set: &ScaleSet,
+        query: &AzureQuery,
+        lists: &Lists,
+        before: &[Endpoint],
+    ) {
+        let machine_lists = MachineLists::for_scale_set(set, lists);
+        self.look_at(lists, &machine_lists);
+        let answers =
+            (lists.machines(&machine_lists.machines), lists.interfaces(&machine_lists.interfaces));
         let (Some(machines), Some(_)) = answers else {
             self.is_partial = true;
             return;
         };
         self.is_answered = true;
         // Resource Graph lists only readable machines, and a scale set with capacity has some.
-        let is_of_graph = lists.0.get(&places.machines).is_some_and(|held| held.is_of_graph);
+        let is_of_graph = lists.0.get(&machine_lists.machines).is_some_and(|held| held.is_of_graph);
         if machines.good.is_empty() && (set.capacity > 0 || is_of_graph) {
             self.is_authoritative = false;
         }
         for machine in machines.good.values() {
-            let interfaces = interfaces(&machine.id, lists, &places);
+            let interfaces = interfaces(&machine.id, lists, &machine_lists);
             let read = endpoint::read(machine, Some(&machine.state), &interfaces, query, &set.tags);
             self.take(&machine.id, read, query, before);
         }
@@ -436,8 +443,13 @@ impl Part {
 }
 
 /// Returns the interfaces of a machine from all lists.
-fn interfaces<'a>(machine: &ResourceId, lists: &'a Lists, places: &Places) -> Vec<&'a Interface> {
-    let all = places.all_interfaces().filter_map(|list| lists.interfaces(list)?.get(machine));
+fn interfaces<'a>(
+    machine: &ResourceId,
+    lists: &'a Lists,
+    machine_lists: &MachineLists,
+) -> Vec<&'a Interface> {
+    let all =
+        machine_lists.all_interfaces().filter_map(|list| lists.interfaces(list)?.get(machine));
     all.flatten().collect()
 }
 

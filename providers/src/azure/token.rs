@@ -17,10 +17,10 @@ use tokio::time::{Instant, sleep};
 
 use super::error::RequestError;
 use super::error_body::ErrorBody;
-use super::http::{Answer, Body, Http, Request};
+use super::http::{Body, Http, HttpResponse, Request};
 use super::options::{AzureCredential, AzureOptions};
-use super::places::Places;
 use super::survey::Call;
+use super::urls::AzureUrls;
 use crate::backoff::Backoff;
 
 /// The metadata service answers 410 while it is updated. The wait, in multiples of the first wait,
@@ -31,14 +31,14 @@ const ATTEMPTS: u32 = 3;
 /// The longest accepted lifetime of a token.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 /// The remaining lifetime at which a token is no longer used.
-const REST: Duration = Duration::from_secs(30);
+const MIN_REMAINING_LIFETIME: Duration = Duration::from_secs(30);
 
 /// Provides tokens for the Resource Manager. Concurrent callers share one request.
 #[derive(Debug)]
 pub(super) struct Tokens {
     credential: AzureCredential,
     http: Arc<Http>,
-    places: Places,
+    urls: AzureUrls,
     retry: Duration,
     clock: fn() -> Timestamp,
     state: tokio::sync::Mutex<State>,
@@ -63,7 +63,7 @@ struct Token {
 impl Tokens {
     pub(super) fn new(
         options: &AzureOptions,
-        places: &Places,
+        urls: &AzureUrls,
         http: &Arc<Http>,
         clock: fn() -> Timestamp,
     ) -> Self {
@@ -71,7 +71,7 @@ impl Tokens {
         Self {
             credential: options.credential.clone(),
             http: Arc::clone(http),
-            places: places.clone(),
+            urls: urls.clone(),
             retry: options.retry,
             clock,
             state: tokio::sync::Mutex::new(State { token: None, failed: None, backoff }),
@@ -100,7 +100,7 @@ impl Tokens {
                     state.token = Some(Token {
                         secret: secret.clone(),
                         renew_at: now + lifetime / 2,
-                        ends_at: now + lifetime.saturating_sub(REST),
+                        ends_at: now + lifetime.saturating_sub(MIN_REMAINING_LIFETIME),
                     });
                     return Ok(secret);
                 }
@@ -130,18 +130,23 @@ impl Tokens {
     async fn fetch(&self) -> Result<(Secret, Duration), RequestError> {
         let fetched = match &self.credential {
             AzureCredential::ManagedIdentity { client_id } => {
-                self.of_machine(client_id.as_deref()).await
+                self.request_machine_token(client_id.as_deref()).await
             }
             AzureCredential::WorkloadIdentity { tenant, client_id, token_file } => {
                 let assertion = read("token_file", token_file).await?;
                 let kind = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
                 let proof =
                     [("client_assertion_type", kind), ("client_assertion", assertion.expose())];
-                self.of_application(tenant, client_id, &proof).await
+                self.request_application_token(tenant, client_id, &proof).await
             }
             AzureCredential::ClientSecret { tenant, client_id, secret_file } => {
                 let secret = read("secret_file", secret_file).await?;
-                self.of_application(tenant, client_id, &[("client_secret", secret.expose())]).await
+                self.request_application_token(
+                    tenant,
+                    client_id,
+                    &[("client_secret", secret.expose())],
+                )
+                .await
             }
         };
         fetched.map_err(|error| match error {
@@ -151,13 +156,13 @@ impl Tokens {
     }
 
     /// Requests a token from the machine's metadata service.
-    async fn of_machine(
+    async fn request_machine_token(
         &self,
         client_id: Option<&str>,
     ) -> Result<(Secret, Duration), RequestError> {
-        let mut url = self.places.metadata.clone();
+        let mut url = self.urls.metadata.clone();
         url.set_path("/metadata/identity/oauth2/token");
-        let audience = format!("{}/", self.places.audience());
+        let audience = format!("{}/", self.urls.audience());
         url.query_pairs_mut()
             .append_pair("api-version", "2018-02-01")
             .append_pair("resource", &audience)
@@ -188,17 +193,17 @@ impl Tokens {
     }
 
     /// Requests a token for an application from the token service.
-    async fn of_application(
+    async fn request_application_token(
         &self,
         tenant: &str,
         client_id: &str,
         proof: &[(&str, &str)],
     ) -> Result<(Secret, Duration), RequestError> {
-        let mut url = self.places.login.clone();
+        let mut url = self.urls.login.clone();
         if let Ok(mut path) = url.path_segments_mut() {
             path.pop_if_empty().extend([tenant, "oauth2", "v2.0", "token"]);
         }
-        let scope = format!("{}/.default", self.places.audience());
+        let scope = format!("{}/.default", self.urls.audience());
         let mut form =
             Url::parse("form:").map_err(|error| RequestError::Token(error.to_string()))?;
         form.query_pairs_mut()
@@ -227,7 +232,7 @@ impl Tokens {
         Err(RequestError::Status { status, code, text, advice })
     }
 
-    async fn ask(&self, request: Request) -> Result<Answer, RequestError> {
+    async fn ask(&self, request: Request) -> Result<HttpResponse, RequestError> {
         let method = if request.body.is_some() { "POST" } else { "GET" };
         let url = request.url.to_string();
         let begun = Instant::now();
@@ -249,7 +254,7 @@ impl Tokens {
     }
 
     /// Reads a token. Some services write numbers as strings.
-    fn read(&self, answer: &Answer) -> Result<(Secret, Duration), RequestError> {
+    fn read(&self, answer: &HttpResponse) -> Result<(Secret, Duration), RequestError> {
         let unreadable =
             |what: &str| RequestError::Token(format!("the answer cannot be read: {what}"));
         let Ok(value) = serde_json::from_slice::<Value>(&answer.body) else {
@@ -267,7 +272,7 @@ impl Tokens {
             .or_else(|| Some(number("expires_on")? - (self.clock)().as_second()))
             .ok_or_else(|| unreadable("it does not say for how long the token lives"))?;
         let lifetime = Duration::from_secs(seconds.try_into().unwrap_or(0)).min(LONGEST);
-        if lifetime <= REST {
+        if lifetime <= MIN_REMAINING_LIFETIME {
             return Err(unreadable("the token has ended already"));
         }
         Ok((Secret::new(token.to_owned()), lifetime))

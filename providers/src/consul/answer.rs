@@ -137,7 +137,7 @@ fn address(entry: &Entry, tagged: Option<&str>) -> Result<(IpAddr, u16), String>
     }
     match u16::try_from(port) {
         // Its proxy would connect to itself, and callers of the mesh to its admin interface.
-        Ok(port) if reserved_ports::OF_PROXIES.contains(&port) => Err(format!(
+        Ok(port) if reserved_ports::PROXY_PORTS.contains(&port) => Err(format!(
             "its port {port} is one of the proxy's own on each machine; let it listen on another"
         )),
         Ok(port) if port != 0 => Ok((address, port)),

@@ -62,7 +62,7 @@ pub(super) struct Blocking {
 
 /// A recent answer of a server that has a leader.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct BlockingQueryResponse {
     pub(super) body: Vec<u8>,
     pub(super) index: u64,
     /// Whether the index went backward: the agent is stale, or has lost its memory.
@@ -108,7 +108,7 @@ impl Blocking {
 
     /// Waits for the next answer, or for a failure of this query alone. For failures of all queries
     /// it waits until the selector has a usable agent.
-    pub(super) async fn next(&mut self) -> Result<Answer, RequestError> {
+    pub(super) async fn next(&mut self) -> Result<BlockingQueryResponse, RequestError> {
         loop {
             sleep(std::mem::take(&mut self.pause)).await;
             let active = self.selector.active().await;
@@ -156,7 +156,7 @@ impl Blocking {
                     self.health.set(true);
                     self.failures = 0;
                     self.faults.reset();
-                    return Ok(Answer {
+                    return Ok(BlockingQueryResponse {
                         is_backward: self.index.take(response.index) == Step::Backward,
                         scope,
                         is_early: begun.elapsed() < wait / 2,
@@ -168,7 +168,7 @@ impl Blocking {
                     self.index.restart();
                     self.health.set(false);
                     self.failures += 1;
-                    let may_be_left = error.is_of_agent() && !shared.healthy_queries.is_any();
+                    let may_be_left = error.is_agent_failure() && !shared.healthy_queries.is_any();
                     if may_be_left && self.failures >= PATIENCE {
                         self.failures = 0;
                         self.selector.leave(&active).await;
@@ -190,7 +190,7 @@ impl Blocking {
     }
 
     /// Reports that the last answer brought nothing new.
-    pub(super) fn was_old(&mut self, answer: &Answer) {
+    pub(super) fn was_old(&mut self, answer: &BlockingQueryResponse) {
         if answer.is_early {
             self.pause = self.churn.step();
         } else {

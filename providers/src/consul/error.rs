@@ -85,13 +85,13 @@ pub(super) enum RequestError {
 
 impl RequestError {
     /// Whether the agent may be the cause, so that a different agent may succeed.
-    pub(super) fn is_of_agent(&self) -> bool {
+    pub(super) fn is_agent_failure(&self) -> bool {
         match self {
             Self::Http(error) => *error != HttpError::TooLarge,
             Self::Old(_) => true,
             // Consul 1.8.7 also answers 500 if the query is invalid.
             Self::Status { status, text } => {
-                (status.is_server_error() || *status == 429) && of_question(text).is_none()
+                (status.is_server_error() || *status == 429) && query_advice(text).is_none()
             }
             Self::Malformed(_) => false,
         }
@@ -102,7 +102,7 @@ impl RequestError {
 fn advice(status: StatusCode, text: &str) -> &'static str {
     if status == StatusCode::FORBIDDEN {
         "; give the token of `token_file` the right to read this service and its nodes"
-    } else if let Some(advice) = of_question(text) {
+    } else if let Some(advice) = query_advice(text) {
         advice
     } else if status == StatusCode::TOO_MANY_REQUESTS {
         "; raise `http_max_conns_per_client` of the agent, or its limits on requests"
@@ -112,7 +112,7 @@ fn advice(status: StatusCode, text: &str) -> &'static str {
 }
 
 /// Returns what to do if the text says that the query is invalid, which every agent would answer.
-fn of_question(text: &str) -> Option<&'static str> {
+fn query_advice(text: &str) -> Option<&'static str> {
     if text.contains("boolean expression") {
         Some("; fix the `filter` of the service in policy")
     } else if text.contains("No path to datacenter") {
@@ -140,9 +140,9 @@ mod tests {
             "Invalid query parameter: \"ns\" - Namespaces are a Consul Enterprise feature",
         ] {
             let error = rejected(text);
-            assert!(!error.is_of_agent());
+            assert!(!error.is_agent_failure());
             assert!(error.to_string().contains(" leave ") || error.to_string().contains(" fix "));
         }
-        assert!(rejected("rpc error making call: EOF").is_of_agent());
+        assert!(rejected("rpc error making call: EOF").is_agent_failure());
     }
 }

@@ -7,14 +7,14 @@ use ironmesh_catalog::{ConsulQuery, Endpoint};
 use tokio::sync::mpsc;
 
 use super::answer::{self, Reading};
-use super::blocking::{Answer, Blocking, Scope, Shared};
+use super::blocking::{Blocking, BlockingQueryResponse, Scope, Shared};
 use super::error::{ConsulError, RequestError};
 use super::memory::Memory;
 use crate::Problem;
 
 /// A result of a query.
 #[derive(Debug)]
-pub(super) enum News {
+pub(super) enum QueryUpdate {
     /// The current instances.
     Found(Found),
     /// The reason why there is no newer answer.
@@ -60,7 +60,7 @@ impl Instances {
     }
 
     /// Runs until the receiver is gone.
-    pub(super) async fn follow(mut self, news: mpsc::Sender<(Arc<ConsulQuery>, News)>) {
+    pub(super) async fn follow(mut self, news: mpsc::Sender<(Arc<ConsulQuery>, QueryUpdate)>) {
         let mut is_in_trouble = false;
         // A suspicious answer counts when it comes again.
         let mut is_recheck = false;
@@ -98,14 +98,14 @@ impl Instances {
                     if !is_reported {
                         self.reported = Some(found);
                     }
-                    self.reported.clone().map(News::Found)
+                    self.reported.clone().map(QueryUpdate::Found)
                 }
                 Err(reason) => {
                     if !is_in_trouble {
                         tracing::warn!(service = %self.query.service, reason, "consul query failed");
                     }
                     is_in_trouble = true;
-                    Some(News::Trouble(reason))
+                    Some(QueryUpdate::Trouble(reason))
                 }
             };
             let Some(next) = next else { continue };
@@ -115,7 +115,7 @@ impl Instances {
         }
     }
 
-    fn read(&mut self, answer: &Answer) -> Result<Found, String> {
+    fn read(&mut self, answer: &BlockingQueryResponse) -> Result<Found, String> {
         let before =
             self.reported.as_ref().map(|last| Arc::clone(&last.endpoints)).unwrap_or_default();
         let reading = Reading {

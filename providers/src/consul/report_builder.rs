@@ -7,7 +7,7 @@ use ironmesh_catalog::{ConsulQuery, Endpoint, ServiceName};
 use jiff::Timestamp;
 
 use super::answer::distinct;
-use super::instances::{Found, News};
+use super::instances::{Found, QueryUpdate};
 use crate::{Problem, ProviderReport, ServiceReport, Stale};
 
 /// The largest number of Consul services with the tag of one mesh service: each costs a query.
@@ -98,17 +98,17 @@ impl ReportBuilder {
     }
 
     /// Applies the result of a query.
-    pub(super) fn take(&mut self, query: &Arc<ConsulQuery>, news: News, now: Timestamp) {
+    pub(super) fn take(&mut self, query: &Arc<ConsulQuery>, news: QueryUpdate, now: Timestamp) {
         let Some(services_of) = self.services_of.get(query).cloned() else { return };
         let known = self.answers.entry(Arc::clone(query)).or_default();
         match news {
-            News::Found(found) => {
+            QueryUpdate::Found(found) => {
                 known.stale = None;
                 let same =
                     known.answer.take().filter(|(before, _)| before.endpoints == found.endpoints);
                 known.answer = Some((found, same.map_or(now, |(_, learned_at)| learned_at)));
             }
-            News::Trouble(reason) => {
+            QueryUpdate::Trouble(reason) => {
                 let since = known.stale.as_ref().map_or(now, |stale| stale.since);
                 known.stale = Some(Stale { since, reason });
             }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ironmesh_catalog::{ConsulQuery, ServiceName};
 use tokio::sync::watch;
 
-use super::blocking::{Answer, Blocking, Scope, Shared};
+use super::blocking::{Blocking, BlockingQueryResponse, Scope, Shared};
 use super::error::ConsulError;
 use super::memory::Memory;
 
@@ -102,7 +102,7 @@ impl Tags {
         &mut self,
         known: &TaggedQueries,
         mut queries: TaggedQueries,
-        answer: &Answer,
+        answer: &BlockingQueryResponse,
     ) -> Tagged {
         let count = queries.values().map(BTreeSet::len).sum();
         let is_whole = self.memory.is_whole(answer.is_backward, count);

@@ -44,7 +44,7 @@ pub(super) struct PendingShrink {
 
 /// The circumstances of a report.
 #[derive(Clone, Copy)]
-pub(super) struct How<'a> {
+pub(super) struct ReportContext<'a> {
     /// The source had no endpoints before.
     pub(super) is_new: bool,
     /// An operator accepted the removal.
@@ -60,10 +60,10 @@ impl Guarded {
         &mut self,
         report: &Arc<ServiceReport>,
         is_authoritative: bool,
-        how: How<'_>,
+        context: ReportContext<'_>,
         now: Now,
     ) {
-        let How { is_new, is_accepted, service, rule } = how;
+        let ReportContext { is_new, is_accepted, service, rule } = context;
         self.report = Some(Arc::clone(report));
         let size = healthy(&self.good).count();
         let leaving = leaving(&self.good, &report.endpoints);

@@ -112,7 +112,7 @@ impl Place {
         found.iter().flat_map(|all| healthy(all)).map(last).collect()
     }
 
-    fn held(&self) -> Option<Held> {
+    fn held(&self) -> Option<HeldShrinkage> {
         self.guards.statuses().get(&source())?.held
     }
 
@@ -324,9 +324,9 @@ fn non_authoritative_report_only_adds_endpoints() {
 fn endpoint_seen_only_during_a_hold_is_dropped_at_once() {
     let mut place = Place::new([]);
     place.sees(set(&[1, 2, 3, 4]), true);
-    for newcomer in 5..50 {
-        place.sees(set(&[newcomer]), false);
-        assert_eq!(place.endpoints(), [1, 2, 3, 4, newcomer]);
+    for new_endpoint in 5..50 {
+        place.sees(set(&[new_endpoint]), false);
+        assert_eq!(place.endpoints(), [1, 2, 3, 4, new_endpoint]);
         assert_eq!(place.held().unwrap().before, 4);
     }
     place.sees(set(&[50, 51]), true);

@@ -72,13 +72,13 @@ impl SeededRandom {
         writeln!(text, "[[service]]\nname = \"{name}\"\nnamespace = \"{namespace}\"").unwrap();
         writeln!(text, "service_account = \"{account}\"").unwrap();
         if let 0 = self.below(4) {
-            writeln!(text, "mode = \"{}\"", self.one_of(&["strict", "permissive", "audit"]))
+            writeln!(text, "mode = \"{}\"", self.choose(&["strict", "permissive", "audit"]))
                 .unwrap();
         }
         let listed: Vec<String> = ports
             .iter()
             .map(|port| {
-                let protocol = self.one_of(&["http", "http", "http2", "grpc", "tcp"]);
+                let protocol = self.choose(&["http", "http", "http2", "grpc", "tcp"]);
                 let target = self.pick(&numbers);
                 let name = self.name(&format!("port-{port}"));
                 format!("{{ name = \"{name}\", port = {port}, protocol = \"{protocol}\", target_port = {target} }}")
@@ -86,8 +86,8 @@ impl SeededRandom {
             .collect();
         writeln!(text, "ports = [{}]", listed.join(", ")).unwrap();
         if self.below(3) == 0 && !ports.is_empty() {
-            let weight = self.one_of(&["1", "7", "4294967295"]);
-            let label = self.one_of(&["v1", "", "\u{fc}ber \u{2192} \u{1f980}", "a\\nb\\u0000"]);
+            let weight = self.choose(&["1", "7", "4294967295"]);
+            let label = self.choose(&["v1", "", "\u{fc}ber \u{2192} \u{1f980}", "a\\nb\\u0000"]);
             writeln!(
                 text,
                 "[service.endpoints]\nstatic = [{{ address = \"10.{n}.0.1\", weight = {weight}, \
@@ -107,17 +107,17 @@ impl SeededRandom {
                 let path = if self.below(2) == 0 {
                     format!("/{}", self.expression(2))
                 } else {
-                    self.one_of(PATHS).to_owned()
+                    self.choose(PATHS).to_owned()
                 };
                 writeln!(text, "path_regex = {}", toml::Value::String(path)).unwrap();
             }
             if self.below(2) == 0 {
                 let methods =
-                    self.some(2, |generator| format!("\"{}\"", generator.one_of(METHODS)));
+                    self.some(2, |generator| format!("\"{}\"", generator.choose(METHODS)));
                 writeln!(text, "methods = [{}]", methods.join(", ")).unwrap();
             }
             if self.below(2) == 0 {
-                let names: BTreeSet<&str> = (0..2).map(|_| self.one_of(HEADERS)).collect();
+                let names: BTreeSet<&str> = (0..2).map(|_| self.choose(HEADERS)).collect();
                 let headers = names.into_iter().map(|name| {
                     let expression = format!("{}x?", self.expression(1));
                     format!("{} = {}", toml::Value::from(name), toml::Value::String(expression))
@@ -126,7 +126,7 @@ impl SeededRandom {
                 writeln!(text, "headers = {{ {} }}", headers.join(", ")).unwrap();
             }
         }
-        let ports = self.one_of(&[
+        let ports = self.choose(&[
             "",
             "matches = { ports = [80, 443, 3306] }",
             "matches = { ports = [1] }",
@@ -137,7 +137,7 @@ impl SeededRandom {
 
     fn bindings(&mut self, namespace: &str, services: &[Service], text: &mut String) {
         let Service { namespace: other, account, .. } = self.pick(services);
-        let trust_domain = self.one_of(&["mesh.internal", "elsewhere.example"]);
+        let trust_domain = self.choose(&["mesh.internal", "elsewhere.example"]);
         writeln!(
             text,
             "[[identity_binding]]\nname = \"some\"\nnamespace = \"{namespace}\"\n\
@@ -174,7 +174,7 @@ impl SeededRandom {
                     "{ kind = \"HTTPRouteGroup\", name = \"ways\", matches = [\"way-0\"] }",
                     "{ kind = \"TCPRoute\", name = \"bytes\" }",
                 ];
-                generator.one_of(&rules).to_owned()
+                generator.choose(&rules).to_owned()
             });
             writeln!(
                 text,

@@ -12,7 +12,7 @@ impl SeededRandom {
         usize::try_from((mixed ^ (mixed >> 31)) % limit as u64).unwrap()
     }
 
-    pub(crate) fn one_of<'a>(&mut self, all: &[&'a str]) -> &'a str {
+    pub(crate) fn choose<'a>(&mut self, all: &[&'a str]) -> &'a str {
         all[self.below(all.len())]
     }
 
@@ -33,21 +33,21 @@ impl SeededRandom {
             5 | 6 => {
                 format!("(?:{})", self.some(4, |generator| generator.expression(deeper)).join("|"))
             }
-            7 => format!("{}{})", self.one_of(GROUPS), self.expression(deeper)),
-            _ => format!("(?:{}){}", self.expression(deeper), self.one_of(COUNTS)),
+            7 => format!("{}{})", self.choose(GROUPS), self.expression(deeper)),
+            _ => format!("(?:{}){}", self.expression(deeper), self.choose(COUNTS)),
         }
     }
 
     fn atom(&mut self) -> String {
         match self.below(20) {
-            0..=6 => self.one_of(LETTERS).to_owned(),
-            7..=9 => self.one_of(CLASSES).to_owned(),
+            0..=6 => self.choose(LETTERS).to_owned(),
+            7..=9 => self.choose(CLASSES).to_owned(),
             10..=16 => {
-                let opening = self.one_of(&["[", "[^"]);
-                format!("{opening}{}]", self.some(4, |c| c.one_of(MEMBERS).to_owned()).concat())
+                let opening = self.choose(&["[", "[^"]);
+                format!("{opening}{}]", self.some(4, |c| c.choose(MEMBERS).to_owned()).concat())
             }
-            17 => self.one_of(ANCHORS).to_owned(),
-            18 => self.one_of(FLAGS).to_owned(),
+            17 => self.choose(ANCHORS).to_owned(),
+            18 => self.choose(FLAGS).to_owned(),
             _ => String::new(),
         }
     }
@@ -55,8 +55,8 @@ impl SeededRandom {
     /// Pieces of expressions in any order. Most of these texts are invalid.
     pub(super) fn scribble(&mut self) -> String {
         self.some(5, |generator| match generator.below(4) {
-            0 => generator.one_of(PIECES).to_owned(),
-            1 => generator.one_of(COUNTS).to_owned(),
+            0 => generator.choose(PIECES).to_owned(),
+            1 => generator.choose(COUNTS).to_owned(),
             2 => format!("\\{}", char::from(u8::try_from(generator.below(128)).unwrap())),
             _ => generator.atom(),
         })

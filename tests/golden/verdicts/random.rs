@@ -137,12 +137,12 @@ pub(super) fn policy(generator: &mut SeededRandom, outside: SocketAddr) -> Strin
     }
     for target in 0..18 {
         let account = match generator.below(SERVICES / 2 + 2) {
-            0 => generator.one_of(&APEXES).to_owned(),
-            1 => generator.one_of(&EXTERNAL).to_owned(),
+            0 => generator.choose(&APEXES).to_owned(),
+            1 => generator.choose(&EXTERNAL).to_owned(),
             n => format!("a{}", n - 2),
         };
         let sources = generator.some(1, |generator| {
-            let (namespace, name) = generator.one_of(&CALLERS).split_once('/').unwrap();
+            let (namespace, name) = generator.choose(&CALLERS).split_once('/').unwrap();
             format!("{{ namespace = '{namespace}', name = '{name}' }}")
         });
         let rules = generator.some(1, |generator| match generator.below(6) {
@@ -205,7 +205,7 @@ pub(super) fn http_routes(generator: &mut SeededRandom) -> String {
                 let group = format!("kind = 'HTTPRouteGroup', name = 'g{group}'");
                 writeln!(text, "matches = [{{ {group}, matches = ['m{one}'] }}]").unwrap();
             }
-            writeln!(text, "{}", generator.one_of(HTTP_ROUTE_SETTINGS)).unwrap();
+            writeln!(text, "{}", generator.choose(HTTP_ROUTE_SETTINGS)).unwrap();
         }
     }
     text
@@ -262,17 +262,17 @@ fn splits(generator: &mut SeededRandom, text: &mut String) {
 fn condition(generator: &mut SeededRandom, text: &mut String) {
     let kinds = 1 + generator.below(7);
     if kinds & 1 != 0 {
-        writeln!(text, "path_regex = '{}'", generator.one_of(PATH_EXPRESSIONS)).unwrap();
+        writeln!(text, "path_regex = '{}'", generator.choose(PATH_EXPRESSIONS)).unwrap();
     }
     if kinds & 2 != 0 {
-        writeln!(text, "methods = ['{}']", generator.one_of(METHODS)).unwrap();
+        writeln!(text, "methods = ['{}']", generator.choose(METHODS)).unwrap();
     }
     if kinds & 4 != 0 {
         let header = match generator.below(6) {
             // Never true: a server's sidecar drops the header.
-            1 => format!("x_tier = '{}'", generator.one_of(TIERS)),
-            0 | 2 => format!("host = '{}'", generator.one_of(HOSTS)),
-            _ => format!("X-Tier = '{}'", generator.one_of(TIERS)),
+            1 => format!("x_tier = '{}'", generator.choose(TIERS)),
+            0 | 2 => format!("host = '{}'", generator.choose(HOSTS)),
+            _ => format!("X-Tier = '{}'", generator.choose(TIERS)),
         };
         writeln!(text, "headers = {{ {header} }}").unwrap();
     }
@@ -300,12 +300,12 @@ pub(super) fn request(generator: &mut SeededRandom, host: &str, may_be_disguised
     let mut headers = vec![("host".to_owned(), host.to_owned())];
     for _ in 0..generator.below(3) {
         let name = if generator.below(8) == 0 { "x_tier" } else { "x-tier" };
-        headers.push((name.to_owned(), generator.one_of(TIER_VALUES).to_owned()));
+        headers.push((name.to_owned(), generator.choose(TIER_VALUES).to_owned()));
     }
     let paths = if may_be_disguised && generator.below(8) == 0 { DISGUISED } else { PATHS };
     Request {
-        method: generator.one_of(METHODS).to_owned(),
-        path: generator.one_of(paths).to_owned(),
+        method: generator.choose(METHODS).to_owned(),
+        path: generator.choose(paths).to_owned(),
         headers,
     }
 }

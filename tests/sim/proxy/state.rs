@@ -8,7 +8,7 @@ use ironmesh_xds_wire::{Resource, Version};
 use tonic::Status;
 
 use super::Variant;
-use crate::contents::{Content, Key, key};
+use crate::contents::{Content, ResourceKey, key};
 use crate::random::SeededRandom;
 
 /// Numbers from this one on are bad content: proxies with a NACK scope NACK it.
@@ -25,9 +25,9 @@ pub(super) enum Removed {
 #[derive(Debug, Default)]
 pub(crate) struct State {
     /// The active resources.
-    pub(crate) has: BTreeMap<Key, Arc<Resource>>,
+    pub(crate) has: BTreeMap<ResourceKey, Arc<Resource>>,
     /// The NACKed versions, until another version of the resource is ACKed.
-    pub(crate) nacked: BTreeMap<Key, Version>,
+    pub(crate) nacked: BTreeMap<ResourceKey, Version>,
     /// The clusters that wait for their endpoints.
     pub(crate) warming: BTreeSet<String>,
     /// The last ACKed version of each type, in the state-of-the-world variant.
@@ -57,7 +57,7 @@ pub(crate) struct State {
     /// Whether it NACKs bad content, and what it rejects with it.
     pub(crate) nack_scope: Option<NackScope>,
     /// Every resource that this process or its predecessors NACKed.
-    ever_nacked: BTreeSet<Key>,
+    ever_nacked: BTreeSet<ResourceKey>,
 }
 
 /// What a NACK rejects, where Envoy can reject a part of a response.
@@ -169,7 +169,7 @@ impl State {
         bad: &[Arc<Resource>],
         gone: Removed,
     ) {
-        let gone: Vec<Key> = match gone {
+        let gone: Vec<ResourceKey> = match gone {
             Removed::Names(names) => names.into_iter().map(|name| (of, name)).collect(),
             Removed::AllElse => {
                 let there: BTreeSet<_> = resources.iter().chain(bad).map(|r| key(r)).collect();

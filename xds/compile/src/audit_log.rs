@@ -25,7 +25,7 @@ use ironmesh_xds_wire::pb::envoy::r#type::matcher::v3::{
 };
 use ironmesh_xds_wire::pb::google::protobuf::{Any, Duration};
 
-use crate::authorization::{RBAC_FILTER, SHADOW};
+use crate::rbac::{RBAC_FILTER, SHADOW};
 use crate::shape::{exact, no, number};
 
 /// The name of the log. All service ports share it, so that a worker of Envoy has one stream

@@ -281,7 +281,7 @@ impl Compiler {
     ) {
         let snapshot = Arc::clone(&self.shared.snapshot);
         let mut used_ports = upstream::own_ports(proxy);
-        for declared in &proxy.statement.upstreams {
+        for declared in &proxy.metadata.upstreams {
             if !used_ports.insert(declared.local_port) {
                 let (service, port) = (declared.service.to_string(), declared.local_port);
                 compiled.findings.push(upstream::port_in_use(proxy, &service, port));
@@ -336,7 +336,7 @@ impl Compiler {
         telemetry: ServiceTelemetry<'_>,
         compiled: &mut Compiled,
     ) {
-        for declared in &proxy.statement.hosts {
+        for declared in &proxy.metadata.hosts {
             if !used_ports.insert(declared.local_port) {
                 let port = declared.local_port;
                 compiled.findings.push(upstream::port_in_use(proxy, &declared.authority(), port));
@@ -381,7 +381,7 @@ fn unknown_service(proxy: &Proxy, name: &ironmesh_catalog::ServiceName) -> Findi
 }
 
 fn unknown_fields(proxy: &Proxy) -> Option<Finding> {
-    let (id, unknown) = (proxy.record.id, &proxy.statement.unknown);
+    let (id, unknown) = (proxy.record.id, &proxy.metadata.unknown);
     if unknown.is_empty() {
         return None;
     }

@@ -1,5 +1,5 @@
 //! Conditions of splits as matches of Envoy's routes. They read a match as
-//! [authorization](crate::authorization) does: a request satisfies a match in a split exactly if
+//! [RBAC](crate::rbac) does: a request satisfies a match in a split exactly if
 //! the same match in a traffic target allows it.
 
 use ironmesh_catalog::{HttpMatch, Method, PathRegex};

@@ -101,7 +101,7 @@ impl<'a> EgressScope<'a> {
         let plain = (port == 80).then(|| host.to_string());
         let mut domains: Vec<_> = plain.into_iter().chain([with_port]).collect();
         domains.retain(|host| {
-            !hosts::is_of_the_mesh(self.snapshot, host) && used_domains.insert(host.clone())
+            !hosts::is_mesh_host(self.snapshot, host) && used_domains.insert(host.clone())
         });
         (!domains.is_empty()).then_some(domains)
     }
@@ -168,8 +168,8 @@ impl<'a> EgressScope<'a> {
         let mut routes: Vec<_> =
             self.exits.by_address.iter().map(|(port, exits)| by_address(*port, exits)).collect();
         if self.passes_through {
-            for of_the_mesh in regex::of_the_mesh(self.snapshot) {
-                let matcher = authority(of_the_mesh);
+            for mesh_host in regex::mesh_host_regexes(self.snapshot) {
+                let matcher = authority(mesh_host);
                 routes.push(with(&matcher, connect(self.connect_denied())));
                 routes.push(with(&matcher, every_request(self.is_unknown())));
             }

@@ -14,8 +14,8 @@ use ironmesh_xds_wire::pb::google::protobuf::Any;
 use ironmesh_xds_wire::{Resource, ResourceType, any};
 use prost::Message as _;
 
-use crate::authorization::RBAC_FILTER;
 use crate::names;
+use crate::rbac::RBAC_FILTER;
 use crate::secret::no_caller;
 
 /// Whether a resource decides who may call: then its earlier version must not stay active in its

@@ -14,7 +14,7 @@ pub const ABOUT_CALLS: [&str; 2] = ["rate-limit|", "telemetry|"];
 ///
 /// All other chains are those of `new`: a withdrawal from another port applies at once, and an added port is
 /// served. Without `new`, the listener serves only these ports. `None` if `old` has no filter chain for them.
-pub fn still_serving(
+pub fn keep_filter_chains(
     new: Option<&Resource>,
     old: &Resource,
     ports: &[ServicePort],

@@ -33,7 +33,7 @@ use crate::secret::{self, ROOTS};
 use crate::shape::{CONNECT_TIMEOUT, health_status, lb_endpoint, listener, never_panic};
 use crate::telemetry::ServiceTelemetry;
 use crate::tls::{self, MESH_ALPN};
-use crate::{authorization, names, rate_limit, tcp};
+use crate::{names, rate_limit, rbac, tcp};
 
 /// The name of the inbound listener.
 pub const LISTENER: &str = "inbound";
@@ -94,7 +94,7 @@ pub(crate) fn http_filter_chain(
 
 /// The filters that a request to a service port of `protocol` passes before it is forwarded.
 pub(crate) fn filters(protocol: Protocol, global: Option<&GlobalHttpLimit>) -> Vec<HttpFilter> {
-    let mut filters = vec![authorization::join_repeated(), authorization::deny_all()];
+    let mut filters = vec![rbac::join_repeated(), rbac::deny_all()];
     if protocol == Protocol::GrpcWeb {
         filters.push(grpc_web());
     }
@@ -166,7 +166,7 @@ pub(crate) fn route_configuration(
     let action = forward(RouteAction { cluster_specifier: Some(local), ..RouteAction::default() });
     let settings = index.upstream_settings();
     // Authorization is set on the virtual host, and so on all of its routes.
-    let mut typed_per_filter_config = authorization::per_route(index, snapshot, service, port);
+    let mut typed_per_filter_config = rbac::per_route(index, snapshot, service, port);
     typed_per_filter_config.extend(rate_limit::local_http(settings.local_http(service)));
     let global = settings.global_http(service);
     let rate_limits =

@@ -2,7 +2,7 @@
 //! own for plaintext callers.
 //!
 //! The route configuration of the service port authorizes them together with the mesh's own callers
-//! ([`crate::authorization`]): so a withdrawal applies to the next request on open connections,
+//! ([`crate::rbac`]): so a withdrawal applies to the next request on open connections,
 //! even on those of a removed chain that drains.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,7 +53,7 @@ impl<'a> UsedAddresses<'a> {
         // Its own local listeners are there as well.
         if bind == proxy.local_address() || bind.is_unspecified() {
             ports.extend([ports::ADMIN, ports::METRICS, ports::OUTBOUND_HTTP]);
-            ports.extend(proxy.statement.upstreams.iter().map(|upstream| upstream.local_port));
+            ports.extend(proxy.metadata.upstreams.iter().map(|upstream| upstream.local_port));
         }
         Self {
             proxy,
@@ -94,7 +94,7 @@ impl<'a> UsedAddresses<'a> {
             }
             IngressEntry::Https { hosts, skips_client_certificates } => {
                 for host in hosts {
-                    if is_of_the_mesh(self.snapshot, host) {
+                    if is_mesh_host(self.snapshot, host) {
                         let (what, by) = (format!("`{host}`"), "the mesh");
                         let help = "name hosts outside of its domain, or a service's own hostname";
                         return Err(self.collision(port, rule, &what, by, help));
@@ -147,7 +147,7 @@ impl<'a> UsedAddresses<'a> {
 
 /// Whether a host could be a name by which proxies of the mesh call each other: that of a service
 /// port, a wildcard below the hostname of a service, or a wider one.
-fn is_of_the_mesh(snapshot: &Snapshot, host: &Hostname) -> bool {
+fn is_mesh_host(snapshot: &Snapshot, host: &Hostname) -> bool {
     let domain = snapshot.mesh.domain.as_str();
     let (is_wildcard, name) = match host.as_str().strip_prefix("*.") {
         Some(name) => (true, name),

@@ -10,14 +10,12 @@
 //! Start reading at [`Compiler::compile`].
 
 mod audit_log;
-mod authorization;
 mod compiler;
 mod condition;
 mod destination;
 mod egress;
 mod external;
 pub mod fallback;
-pub mod forecast;
 pub mod handover;
 mod held_open;
 mod http;
@@ -33,7 +31,9 @@ mod outbound;
 mod overrides;
 mod plaintext;
 mod rate_limit;
+mod rbac;
 pub mod rendering;
+pub mod resource_difference;
 mod secret;
 mod shape;
 mod shared;

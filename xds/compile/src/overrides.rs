@@ -6,7 +6,7 @@
 //! Envoy. A route that allows them moves them back; the rest is removed before the request leaves.
 //! Routes configure this, so a change of policy touches no listener.
 
-use ironmesh_catalog::reserved_headers::{PUT_ASIDE, TO_ENVOY};
+use ironmesh_catalog::reserved_headers::{ENVOY_HEADER_PREFIX, SAVED_OVERRIDE_PREFIX};
 use ironmesh_xds_wire::any;
 use ironmesh_xds_wire::pb::envoy::config::common::mutation_rules::v3::{
     HeaderMutation as MutationRule,
@@ -25,7 +25,7 @@ use ironmesh_xds_wire::pb::google::protobuf::Any;
 use crate::http::http_filter;
 use crate::shape::prefix;
 
-/// The headers, after [`TO_ENVOY`].
+/// The headers, after [`ENVOY_HEADER_PREFIX`].
 const OVERRIDES: [&str; 7] = [
     "max-retries",
     "retriable-header-names",
@@ -37,19 +37,19 @@ const OVERRIDES: [&str; 7] = [
 ];
 
 /// The filter that moves the headers back, if a route enables it ([`restore_overrides`]).
-const PUT_BACK: &str = "ironmesh.overrides.put-back";
+const RESTORE_FILTER: &str = "ironmesh.overrides.put-back";
 
 /// The filter that removes the moved headers afterwards.
-const TAKE_OFF: &str = "ironmesh.overrides.take-off";
+const REMOVE_FILTER: &str = "ironmesh.overrides.take-off";
 
 /// Removes `x-envoy-…` headers from incoming requests. For requests of the proxy's own application,
 /// it first moves those that a route may allow.
 pub(crate) fn strip_envoy_headers(is_own_application: bool) -> TypedExtensionConfig {
     let aside = OVERRIDES.into_iter().filter(|_| is_own_application);
-    let aside = aside.map(|one| copy(TO_ENVOY, PUT_ASIDE, one));
+    let aside = aside.map(|one| copy(ENVOY_HEADER_PREFIX, SAVED_OVERRIDE_PREFIX, one));
     // An application cannot set the moved names itself.
-    let first = is_own_application.then(|| remove(PUT_ASIDE));
-    let mutations = first.into_iter().chain(aside).chain([remove(TO_ENVOY)]).collect();
+    let first = is_own_application.then(|| remove(SAVED_OVERRIDE_PREFIX));
+    let mutations = first.into_iter().chain(aside).chain([remove(ENVOY_HEADER_PREFIX)]).collect();
     TypedExtensionConfig {
         name: "envoy.http.early_header_mutation.header_mutation".to_owned(),
         typed_config: Some(any(&EarlyHeaderMutation { mutations })),
@@ -62,17 +62,17 @@ pub(crate) fn filters() -> [HttpFilter; 2] {
         let mutations = Some(Mutations { request_mutations, ..Mutations::default() });
         http_filter(name, any(&HeaderMutation { mutations, ..HeaderMutation::default() }))
     };
-    [filter(PUT_BACK, Vec::new()), filter(TAKE_OFF, vec![remove(PUT_ASIDE)])]
+    [filter(RESTORE_FILTER, Vec::new()), filter(REMOVE_FILTER, vec![remove(SAVED_OVERRIDE_PREFIX)])]
 }
 
 /// The filter configuration of a route that allows override headers.
 pub(crate) fn restore_overrides() -> (String, Any) {
-    let back = |one| copy(PUT_ASIDE, TO_ENVOY, one);
+    let back = |one| copy(SAVED_OVERRIDE_PREFIX, ENVOY_HEADER_PREFIX, one);
     let mutations = Mutations {
         request_mutations: OVERRIDES.into_iter().map(back).collect(),
         ..Mutations::default()
     };
-    (PUT_BACK.to_owned(), any(&HeaderMutationPerRoute { mutations: Some(mutations) }))
+    (RESTORE_FILTER.to_owned(), any(&HeaderMutationPerRoute { mutations: Some(mutations) }))
 }
 
 fn remove(names: &str) -> MutationRule {

@@ -67,7 +67,7 @@ impl<'a> ServiceTelemetry<'a> {
     fn written(self) -> Option<Written<'a>> {
         let (log, service) = (self.access_log?, self.service);
         let file = match &log.sink {
-            LogSink::File(name) => self.proxy.statement.access_log_dir.as_ref()?.file(name),
+            LogSink::File(name) => self.proxy.metadata.access_log_dir.as_ref()?.file(name),
             LogSink::Stdout | LogSink::OpenTelemetry { .. } => String::new(),
         };
         Some(Written { log, service, file })
@@ -99,7 +99,7 @@ pub(crate) fn unwritten_log(
 ) -> Option<Finding> {
     let (log, by) = telemetries.access_log(service)?;
     let LogSink::File(name) = &log.sink else { return None };
-    if proxy.statement.access_log_dir.is_some() {
+    if proxy.metadata.access_log_dir.is_some() {
         return None;
     }
     let id = proxy.record.id;

@@ -10,8 +10,8 @@ mod ingress;
 mod mesh;
 mod mirrors;
 mod model;
+mod node_metadata;
 mod references;
-mod statement;
 mod update;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +25,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::{Compiled, Compiler};
-use mesh::{Order, Shape, shape};
+use mesh::{PartOrder, Shape, shape};
 
 fn compile(snapshot: Snapshot, proxies: &[Proxy]) -> Vec<(Proxy, Compiled)> {
     let mut compiler = Compiler::new(Arc::new(snapshot));
@@ -33,7 +33,7 @@ fn compile(snapshot: Snapshot, proxies: &[Proxy]) -> Vec<(Proxy, Compiled)> {
 }
 
 fn compile_shape(shape: &Shape) -> Vec<(Proxy, Compiled)> {
-    let (snapshot, proxies) = shape.build(Order::default());
+    let (snapshot, proxies) = shape.build(PartOrder::default());
     compile(snapshot, &proxies)
 }
 
@@ -108,13 +108,13 @@ proptest! {
         reversed: bool,
     ) {
         let first = versions(&compile_shape(&shape));
-        let (snapshot, mut proxies) = shape.build(Order { rotated, reversed });
+        let (snapshot, mut proxies) = shape.build(PartOrder { rotated, reversed });
         prop_assert_eq!(&versions(&compile(snapshot, &proxies)), &first);
 
         // Nor does it matter which other proxies are compiled, and in which order.
         proxies.reverse();
         let alone = proxies.iter().flat_map(|proxy| {
-            compile(shape.build(Order::default()).0, std::slice::from_ref(proxy))
+            compile(shape.build(PartOrder::default()).0, std::slice::from_ref(proxy))
         });
         prop_assert_eq!(&versions(&alone.collect::<Vec<_>>()), &first);
     }
@@ -157,7 +157,7 @@ proptest! {
 
     #[test]
     fn http_port_allows_exactly_the_sources_of_its_targets(shape in shape()) {
-        let (snapshot, proxies) = shape.build(Order::default());
+        let (snapshot, proxies) = shape.build(PartOrder::default());
         let model = model::Model::new(&snapshot);
         for (_, compiled) in compile(snapshot.clone(), &proxies) {
             let routes = content(&compiled, ResourceType::Route);
@@ -203,7 +203,7 @@ proptest! {
 
     #[test]
     fn tcp_port_allows_exactly_its_callers_and_is_else_closed(shape in shape()) {
-        let (snapshot, proxies) = shape.build(Order::default());
+        let (snapshot, proxies) = shape.build(PartOrder::default());
         let model = model::Model::new(&snapshot);
         for (proxy, compiled) in compile(snapshot.clone(), &proxies) {
             let secrets = content(&compiled, ResourceType::Secret);
@@ -244,7 +244,7 @@ proptest! {
 
     #[test]
     fn only_endpoints_of_permissive_services_are_called_in_plaintext(shape in shape()) {
-        let (snapshot, proxies) = shape.build(Order::default());
+        let (snapshot, proxies) = shape.build(PartOrder::default());
         for (_, compiled) in compile(snapshot.clone(), &proxies) {
             let clusters = content(&compiled, ResourceType::Cluster);
             for (name, endpoints) in content(&compiled, ResourceType::Endpoint) {
@@ -306,7 +306,7 @@ proptest! {
 
     #[test]
     fn proxy_receives_only_services_in_its_scope(shape in shape()) {
-        let (snapshot, proxies) = shape.build(Order::default());
+        let (snapshot, proxies) = shape.build(PartOrder::default());
         let model = model::Model::new(&snapshot);
         for (proxy, compiled) in compile(snapshot.clone(), &proxies) {
             let services = &snapshot.specification.services;

@@ -81,7 +81,7 @@ impl DeltaStream {
             match stream.on_reply(request) {
                 Some(Reply::Acked(ack)) => outputs.push(DeltaOutput::Acked(ack)),
                 Some(Reply::Nacked(nacked)) => {
-                    if nacked.is_of_what_refers() {
+                    if nacked.may_change_references() {
                         self.grace_ends = Some(now + REMOVAL_GRACE);
                     }
                     outputs.push(DeltaOutput::Nacked(nacked));

@@ -122,7 +122,7 @@ fn stranger<V: Dialect>(
         let size = message.encoded_len();
         let mut request = V::Request::from(message);
         if let Some(node) = V::node(&mut request) {
-            drop(format!("{node:?} {:?}", node.statement.as_ref().map(ToString::to_string)));
+            drop(format!("{node:?} {:?}", node.metadata.as_ref().map(ToString::to_string)));
         }
         let type_url = V::type_url(&mut request).clone();
         let (nonce, error) = answer(&request);

@@ -119,7 +119,7 @@ impl SotwStream {
         match answer {
             RequestOutcome::Acked(ack) => outputs.push(SotwOutput::Acked(ack)),
             RequestOutcome::Nacked(nacked) => {
-                if nacked.is_of_what_refers() {
+                if nacked.may_change_references() {
                     self.grace_ends = Some(now + REMOVAL_GRACE);
                 }
                 outputs.push(SotwOutput::Nacked(nacked));

@@ -62,7 +62,7 @@ pub struct Nacked {
 
 impl Nacked {
     /// Whether the client's last ACKed versions may name other resources because of this NACK.
-    pub(crate) fn is_of_what_refers(&self) -> bool {
+    pub(crate) fn may_change_references(&self) -> bool {
         self.is_final && matches!(self.resource_type, ResourceType::Listener | ResourceType::Route)
     }
 }

@@ -14,7 +14,7 @@ pub struct Node {
     /// Its id.
     pub id: String,
     /// The value of `ironmesh` in its metadata, if any.
-    pub statement: Option<serde_json::Value>,
+    pub metadata: Option<serde_json::Value>,
     /// Its Envoy version, if it reports one.
     pub envoy_version: Option<EnvoyVersion>,
 }
@@ -22,8 +22,8 @@ pub struct Node {
 /// The maximum length of an id, in bytes; Envoy's are a UUID, or that with an address and a domain.
 const MAX_ID: usize = 512;
 
-/// The maximum size of a statement as JSON, in bytes: some hundred upstreams.
-const MAX_STATEMENT: usize = 64 << 10;
+/// The maximum size of the metadata as JSON, in bytes: some hundred upstreams.
+const MAX_METADATA: usize = 64 << 10;
 
 impl Node {
     /// Why the node is invalid, if it is: it is stored, and shown to people.
@@ -34,9 +34,8 @@ impl Node {
         if self.id.contains(char::is_control) {
             return Some("the node id has control characters");
         }
-        let statement = self.statement.as_ref();
-        let is_large =
-            statement.is_some_and(|statement| statement.to_string().len() > MAX_STATEMENT);
+        let metadata = self.metadata.as_ref();
+        let is_large = metadata.is_some_and(|metadata| metadata.to_string().len() > MAX_METADATA);
         is_large.then_some("the node's metadata `ironmesh` is larger than 64 KiB")
     }
 }
@@ -60,7 +59,7 @@ impl fmt::Display for EnvoyVersion {
 
 impl From<core::Node> for Node {
     fn from(node: core::Node) -> Self {
-        let statement = node.metadata.and_then(|mut metadata| metadata.fields.remove("ironmesh"));
+        let metadata = node.metadata.and_then(|mut metadata| metadata.fields.remove("ironmesh"));
         let envoy_version = match node.user_agent_version_type {
             Some(core::node::UserAgentVersionType::UserAgentBuildVersion(build))
                 if node.user_agent_name == "envoy" =>
@@ -73,7 +72,7 @@ impl From<core::Node> for Node {
             }
             _ => None,
         };
-        Self { id: node.id, statement: statement.map(json), envoy_version }
+        Self { id: node.id, metadata: metadata.map(json), envoy_version }
     }
 }
 
@@ -132,7 +131,7 @@ mod tests {
     fn node_with_oversized_or_control_text_is_rejected() {
         let node = |id: &str, text: usize| Node {
             id: id.to_owned(),
-            statement: Some(serde_json::Value::String("x".repeat(text))),
+            metadata: Some(serde_json::Value::String("x".repeat(text))),
             envoy_version: None,
         };
         assert_eq!(node(&"x".repeat(512), 60 << 10).fault(), None);
@@ -150,11 +149,11 @@ mod tests {
         let text = |text: &str| Value { kind: Some(Kind::StringValue(text.to_owned())) };
         let port = Value { kind: Some(Kind::NumberValue(14001.0)) };
         let fields = [("bind".to_owned(), text("10.0.0.1")), ("port".to_owned(), port)].into();
-        let statement = Value { kind: Some(Kind::StructValue(Struct { fields })) };
+        let metadata = Value { kind: Some(Kind::StructValue(Struct { fields })) };
         let version = SemanticVersion { major_number: 1, minor_number: 40, patch: 0 };
         let node = Node::from(core::Node {
             id: "n".to_owned(),
-            metadata: Some(Struct { fields: [("ironmesh".to_owned(), statement)].into() }),
+            metadata: Some(Struct { fields: [("ironmesh".to_owned(), metadata)].into() }),
             user_agent_name: "envoy".to_owned(),
             user_agent_version_type: Some(core::node::UserAgentVersionType::UserAgentBuildVersion(
                 core::BuildVersion { version: Some(version), metadata: None },
@@ -162,11 +161,11 @@ mod tests {
             ..core::Node::default()
         });
         assert_eq!(
-            node.statement.clone().unwrap(),
+            node.metadata.clone().unwrap(),
             serde_json::json!({ "bind": "10.0.0.1", "port": 14001 })
         );
         assert_eq!(node.envoy_version.unwrap().to_string(), "1.40.0");
         let again = Node::from(core::Node::from(&node));
-        assert_eq!(again, Node { statement: None, ..node }, "what it is, without what it wants");
+        assert_eq!(again, Node { metadata: None, ..node }, "what it is, without what it wants");
     }
 }

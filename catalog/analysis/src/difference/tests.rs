@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use ironmesh_catalog::access::TcpAccesses;
 use ironmesh_catalog::certificate::TrustBundle;
 use ironmesh_catalog::endpoint::Discovered;
 use ironmesh_catalog::endpoint_source::EndpointSource;
@@ -16,6 +15,7 @@ use ironmesh_catalog::policy::{
 use ironmesh_catalog::service::{EscapedSlashes, Mode, Port, Protocol, Service, Visibility};
 use ironmesh_catalog::snapshot::{Inputs, Mesh, Records};
 use ironmesh_catalog::specification::MeshSpecification;
+use ironmesh_catalog::tcp_access::TcpAccesses;
 
 use super::*;
 

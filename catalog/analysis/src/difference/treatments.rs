@@ -47,16 +47,16 @@ pub(super) fn changes(
 /// All objects by their names, with their settings in words.
 fn objects(specification: &MeshSpecification) -> BTreeMap<String, (Cited, Vec<String>)> {
     let routes = specification.http_routes.values();
-    let routes = routes.map(|route| (Cited::http_route(route), of_route(route)));
+    let routes = routes.map(|route| (Cited::http_route(route), route_details(route)));
     let retries = specification.retries.values();
-    let retries = retries.map(|retry| (Cited::retry(retry), of_retry(retry)));
+    let retries = retries.map(|retry| (Cited::retry(retry), retry_details(retry)));
     let ingress = specification.ingress_backends.values();
-    let ingress = ingress.map(|policy| (Cited::ingress_backend(policy), of_ingress(policy)));
+    let ingress = ingress.map(|policy| (Cited::ingress_backend(policy), ingress_details(policy)));
     let all = routes.chain(retries).chain(ingress);
     all.map(|(by, details)| (by.object.clone(), (by, details))).collect()
 }
 
-fn of_ingress(policy: &IngressBackend) -> Vec<String> {
+fn ingress_details(policy: &IngressBackend) -> Vec<String> {
     let IngressBackend { backends, sources, matches, .. } = policy;
     let backends = backends.iter().map(|one| format!("ingress to {}: {}", one.port, one.entry));
     let sources = sources.iter().map(|source| format!("from outside of the mesh: {source}"));
@@ -64,7 +64,7 @@ fn of_ingress(policy: &IngressBackend) -> Vec<String> {
     backends.chain(sources).chain(matches).collect()
 }
 
-fn of_route(route: &HttpRoute) -> Vec<String> {
+fn route_details(route: &HttpRoute) -> Vec<String> {
     let HttpRoute { reach, sources, settings, .. } = route;
     let mut details = vec![match reach {
         Reach::All(Level::Mesh) => "calls of all services of the mesh".to_owned(),
@@ -81,7 +81,8 @@ fn of_route(route: &HttpRoute) -> Vec<String> {
         let sources: Vec<_> = sources.iter().map(ToString::to_string).collect();
         details.push(format!("by {}", sources.join(", ")));
     }
-    details.extend(settings.in_words().into_iter().map(|(key, words)| format!("{key}: {words}")));
+    details
+        .extend(settings.descriptions().into_iter().map(|(key, words)| format!("{key}: {words}")));
     details
 }
 
@@ -96,7 +97,7 @@ fn named(named: &SplitMatch) -> String {
     }
 }
 
-fn of_retry(retry: &Retry) -> Vec<String> {
+fn retry_details(retry: &Retry) -> Vec<String> {
     let Retry { source, destinations, retries, .. } = retry;
     let services: Vec<_> = destinations.iter().map(|one| one.service.to_string()).collect();
     let services = services.join(", ");

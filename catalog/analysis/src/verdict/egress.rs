@@ -148,7 +148,7 @@ fn reject_mesh_name(
     port: u16,
 ) -> Result<(), QuestionError> {
     let authority = format!("{name}:{port}");
-    if hosts::is_of_the_mesh(snapshot, name) {
+    if hosts::is_mesh_host(snapshot, name) {
         return Err(QuestionError::Request(format!(
             "`{authority}` is a name of the mesh: ask about its service, by `--to`"
         )));

@@ -45,7 +45,7 @@ pub(super) fn normalized(
     if path.contains("%00") {
         return Err(Rejected("the path has an escaped zero (`%00`)"));
     }
-    Ok(with_merged_slashes(&resolved(&without_parameters_of_dots(path))))
+    Ok(with_merged_slashes(&resolved(&strip_dot_segment_parameters(path))))
 }
 
 /// Whether a path without its query has an escaped slash or backslash.
@@ -59,7 +59,7 @@ fn without_query(target: &str) -> &str {
 }
 
 /// `.` and `..` lose their path parameters: `..;x=1` is `..`.
-fn without_parameters_of_dots(path: &str) -> String {
+fn strip_dot_segment_parameters(path: &str) -> String {
     let segments = path.split('/').map(|segment| match segment.split_once(';') {
         Some((dots @ ("." | ".."), _)) => dots,
         _ => segment,

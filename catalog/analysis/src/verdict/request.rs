@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use ironmesh_catalog::http_routes::Treatment;
 use ironmesh_catalog::policy::HeaderChanges;
-use ironmesh_catalog::reserved_headers::{CLIENT_CERTIFICATE, PUT_ASIDE, TO_ENVOY};
+use ironmesh_catalog::reserved_headers::{
+    CLIENT_CERTIFICATE, ENVOY_HEADER_PREFIX, SAVED_OVERRIDE_PREFIX,
+};
 use ironmesh_catalog::service::{EscapedSlashes, Service};
 use serde::{Deserialize, Serialize};
 
@@ -143,14 +145,14 @@ impl Arrival {
     pub(super) fn at_server(&self) -> Result<Self, Rejected> {
         let path = path::normalized(&self.path, EscapedSlashes::Keep)?;
         let has_escaped_slash = path::has_escaped_slash(&self.path);
-        let headers = Arc::new(as_served(&self.headers));
+        let headers = Arc::new(served_headers(&self.headers));
         Ok(Self { has_escaped_slash, headers, ..self.with(path, self.host.clone()) })
     }
 
     /// A `request` from outside the mesh as the server's sidecar sees it.
     pub(super) fn from_outside(request: &Request, path: String, host_of_service: &str) -> Self {
         let arrival = Self::of(request, path, host_of_service);
-        Self { headers: Arc::new(as_served(&arrival.headers)), ..arrival }
+        Self { headers: Arc::new(served_headers(&arrival.headers)), ..arrival }
     }
 
     /// The same request with this host.
@@ -177,7 +179,7 @@ impl Arrival {
             values.push(value.trim().to_owned());
         }
         headers.remove("host");
-        let to_envoy = [TO_ENVOY, PUT_ASIDE];
+        let to_envoy = [ENVOY_HEADER_PREFIX, SAVED_OVERRIDE_PREFIX];
         headers.retain(|name, _| !to_envoy.iter().any(|prefix| name.starts_with(prefix)));
         let host = request.host().unwrap_or(host_of_service).to_owned();
         let (method, headers) = (request.method.clone(), Arc::new(headers));
@@ -208,7 +210,7 @@ impl Arrival {
 
 /// The headers as a server's sidecar compares and forwards them: it drops names with an underscore, and joins the
 /// values of repeated headers.
-fn as_served(headers: &BTreeMap<String, Vec<String>>) -> BTreeMap<String, Vec<String>> {
+fn served_headers(headers: &BTreeMap<String, Vec<String>>) -> BTreeMap<String, Vec<String>> {
     let kept = headers.iter().filter(|(name, _)| !name.contains('_'));
     kept.map(|(name, values)| (name.clone(), vec![values.join(",")])).collect()
 }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use ironmesh_catalog::access::TcpAccesses;
 use ironmesh_catalog::certificate::TrustBundle;
 use ironmesh_catalog::endpoint::Discovered;
 use ironmesh_catalog::endpoint_source::EndpointSource;
@@ -16,6 +15,7 @@ use ironmesh_catalog::policy::{
 use ironmesh_catalog::service::{EscapedSlashes, Mode, Protocol, Resolution, Visibility};
 use ironmesh_catalog::snapshot::{Inputs, Mesh, Records};
 use ironmesh_catalog::specification::MeshSpecification;
+use ironmesh_catalog::tcp_access::TcpAccesses;
 
 use super::*;
 
@@ -465,12 +465,12 @@ fn tcp_verdict_equals_the_caller_list_of_the_handshake() {
                 request: None,
             };
             let verdict = verdict(&snapshot, &question, VerdictBasis::Mesh).unwrap();
-            let is_let_in = access.callers.contain(&question.caller);
-            assert_eq!(verdict.answer == Answer::Allowed, is_let_in, "{caller} at {port}");
-            seen.push(is_let_in);
+            let is_caller = access.callers.contain(&question.caller);
+            assert_eq!(verdict.answer == Answer::Allowed, is_caller, "{caller} at {port}");
+            seen.push(is_caller);
         }
     }
-    assert_eq!(seen.iter().filter(|let_in| **let_in).count(), 4, "cook, and all at `open`");
+    assert_eq!(seen.iter().filter(|is_caller| **is_caller).count(), 4, "cook, and all at `open`");
     assert_eq!(seen.len(), 9);
 }
 

@@ -7,7 +7,6 @@ use imbl::OrdMap;
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use crate::access::TcpAccesses;
 use crate::certificate::TrustBundle;
 use crate::endpoint::{Discovered, Endpoint, Provider};
 use crate::endpoint_source::{ConsulQuery, EndpointSource, Providers};
@@ -19,6 +18,7 @@ use crate::proxy::{JoinRecord, ProxyId};
 use crate::service::{EscapedSlashes, Mode, Service, Visibility};
 use crate::snapshot::{Inputs, Mesh, Records, Snapshot};
 use crate::specification::MeshSpecification;
+use crate::tcp_access::TcpAccesses;
 
 fn spot() -> Spot {
     Spot::new(&"p.toml".into(), "", 0..0)

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ironmesh_catalog::{
-    CertificateStore, Inputs, JoinRecord, LogFolder, Mesh, MeshSpecification, Participation, Proxy,
-    ProxyId, ProxyStatement, Records, Secret, Service, ServiceAccount, ServiceCertificate,
+    CertificateStore, Inputs, JoinRecord, LogFolder, Mesh, MeshSpecification, NodeMetadata,
+    Participation, Proxy, ProxyId, Records, Secret, Service, ServiceAccount, ServiceCertificate,
     ServiceName, Snapshot, StoreError, TcpAccesses, TrustDomain, Upstream, reserved_ports,
 };
 use ironmesh_cert::Authority;
@@ -65,8 +65,8 @@ pub(super) fn of(
         let called = service.and_then(|service| callers.remove(&service.account));
         let upstreams = upstreams(specification, &called.unwrap_or_default());
         let access_log_dir = Some(LogFolder::assumed());
-        let statement = ProxyStatement { upstreams, access_log_dir, ..ProxyStatement::default() };
-        Proxy { record, statement }
+        let metadata = NodeMetadata { upstreams, access_log_dir, ..NodeMetadata::default() };
+        Proxy { record, metadata }
     });
     let proxies = proxies.collect();
     Ok((snapshot, proxies, temporary))

@@ -10,6 +10,8 @@ fn proxy(name: &str, more: Value) -> ProxyView {
         "services": ["default/bookstore-v1", "shop/cart"],
         "mesh_address": "10.0.0.1:15003",
         "enrolled_at": "2026-01-01T00:00:00Z",
+        "claimed_at": null,
+        "participation": [],
         "certificate_expires_at": "2027-01-01T00:00:00Z",
         "state": "connected",
         "streams": 1,

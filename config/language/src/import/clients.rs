@@ -13,7 +13,10 @@ use crate::kinds::PolicyKind;
 use crate::yaml::Workload;
 
 /// Services for the `workloads` whose accounts may call others by `tables`, and which have no service there.
-pub(super) fn of_workloads<'a>(tables: &[Table<'a>], workloads: &[Workload<'a>]) -> Vec<Table<'a>> {
+pub(super) fn services_of_workloads<'a>(
+    tables: &[Table<'a>],
+    workloads: &[Workload<'a>],
+) -> Vec<Table<'a>> {
     let services = || tables.iter().filter(|table| table.kind == PolicyKind::Service);
     let served: BTreeSet<_> = services()
         .map(|table| {

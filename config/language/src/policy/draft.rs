@@ -6,7 +6,7 @@ use std::sync::Arc;
 use imbl::OrdMap;
 use ironmesh_catalog::{Finding, MeshSpecification, PolicyRevision, ServiceAccount, Spot, Subject};
 
-use super::part::{Definition, Definitions, Key, Part, Reference, SpecificationKey};
+use super::part::{Definition, Definitions, ObjectKey, Part, Reference, SpecificationKey};
 use crate::codes;
 use crate::findings::Findings;
 use crate::kinds::{PolicyKind, policy_kinds};
@@ -80,7 +80,7 @@ impl Draft<'_> {
 
 /// The objects of one kind, by their names.
 #[derive(Debug)]
-pub(super) struct Objects<'a, T>(BTreeMap<&'a Key, &'a Definition<T>>);
+pub(super) struct Objects<'a, T>(BTreeMap<&'a ObjectKey, &'a Definition<T>>);
 
 impl<'a, T> Objects<'a, T> {
     /// Adds a definition. The second definition of a name is reported, and not checked further.
@@ -111,17 +111,17 @@ impl<'a, T> Objects<'a, T> {
     }
 
     /// The spot of a name that is defined, validly or not.
-    pub(super) fn spot(&self, key: &Key) -> Option<&Spot> {
+    pub(super) fn spot(&self, key: &ObjectKey) -> Option<&Spot> {
         self.0.get(key).map(|definition| &definition.spot)
     }
 
     /// The object of that name, if it could be read.
-    pub(super) fn get(&self, key: &Key) -> Option<&'a T> {
+    pub(super) fn get(&self, key: &ObjectKey) -> Option<&'a T> {
         self.0.get(key).and_then(|definition| object(definition)).map(|object| &**object)
     }
 
     /// All names that are defined, validly or not.
-    pub(super) fn keys(&self) -> impl Iterator<Item = &'a Key> + Clone {
+    pub(super) fn keys(&self) -> impl Iterator<Item = &'a ObjectKey> + Clone {
         self.0.keys().copied()
     }
 
@@ -135,7 +135,7 @@ impl<'a, T> Objects<'a, T> {
         self.valid().map(|(_, object)| object)
     }
 
-    fn valid(&self) -> impl Iterator<Item = (&'a Key, &'a Arc<T>)> {
+    fn valid(&self) -> impl Iterator<Item = (&'a ObjectKey, &'a Arc<T>)> {
         self.0.iter().filter_map(|(key, definition)| Some((*key, object(definition)?)))
     }
 

@@ -25,25 +25,25 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
     let mut references = Vec::new();
     let sources = table.required("sources", |value| {
         let meaning = "an empty list never means anyone: name who may call";
-        not_too_many(value, MOST)?;
+        check_length(value, MOST)?;
         value.at_least_one(meaning, |item| read_source(item, home, &mut references))
     });
     let hosts = table.optional("hosts", |value| {
-        not_too_many(value, MOST)?;
+        check_length(value, MOST)?;
         let meaning = "an empty list never means any host: leave it out, and name `ip_addresses`";
         value.at_least_one(meaning, read_hostname)
     });
     let ip_addresses = table.optional("ip_addresses", |value| {
-        not_too_many(value, MOST)?;
+        check_length(value, MOST)?;
         let meaning = "an empty list never means any address: leave it out, and name `hosts`";
         value.at_least_one(meaning, read_range)
     });
     let is_by_address = table.get("hosts").is_none() && table.get("ip_addresses").is_some();
-    let of = Of { is_by_address, hosts: hosts.as_ref().ok() };
+    let of = EgressContext { is_by_address, hosts: hosts.as_ref().ok() };
     let ports = table.required("ports", |value| {
         let meaning = "an empty list never means any port: name those that may be called";
         let hosts = of.hosts.and_then(Option::as_ref).map_or(1, Vec::len);
-        not_too_many(value, MOST / hosts.clamp(1, MOST))?;
+        check_length(value, MOST / hosts.clamp(1, MOST))?;
         value.at_least_one(meaning, |item| read_port(item, &of))
     });
     let matches = table.optional("matches", |value| {
@@ -92,7 +92,7 @@ impl Lists {
     }
 }
 
-fn not_too_many(value: Value<'_>, most: usize) -> Result<(), FindingReported> {
+fn check_length(value: Value<'_>, most: usize) -> Result<(), FindingReported> {
     if value.items()?.len() <= most {
         return Ok(());
     }
@@ -124,13 +124,13 @@ fn read_source(
 }
 
 /// The facts about an egress that its ports depend on.
-struct Of<'a> {
+struct EgressContext<'a> {
     /// Whether it names addresses and no hosts.
     is_by_address: bool,
     hosts: Option<&'a Option<Vec<Hostname>>>,
 }
 
-fn read_port(value: Value<'_>, of: &Of<'_>) -> Result<EgressPort, FindingReported> {
+fn read_port(value: Value<'_>, of: &EgressContext<'_>) -> Result<EgressPort, FindingReported> {
     let mut table = value.table("a port of an egress")?;
     let number = table.required("number", |value| {
         let number = value.port()?;

@@ -7,7 +7,7 @@ use ironmesh_catalog::{
 };
 
 use super::draft::Draft;
-use super::outside::of_the_mesh;
+use super::outside::mesh_service_with_hostname;
 use crate::codes;
 
 /// Reports the egresses of `draft` that conflict with other objects.
@@ -16,11 +16,11 @@ pub(super) fn check(draft: &mut Draft<'_>) {
     let mut findings = Vec::new();
     for egress in draft.egresses.iter() {
         for host in &egress.hosts {
-            if let Some(service) = of_the_mesh(draft, host) {
+            if let Some(service) = mesh_service_with_hostname(draft, host) {
                 findings.push(called_as(egress, service, host));
             }
             let http = egress.ports.iter().filter(|port| port.protocol == EgressProtocol::Http);
-            let conflicting = http.filter_map(|port| externals.called_so(host, *port));
+            let conflicting = http.filter_map(|port| externals.find(host, *port));
             findings.extend(conflicting.map(|service| external(egress, service, host)));
         }
         let passes = |namespace: &Name| {
@@ -60,7 +60,7 @@ impl<'a> Externals<'a> {
     }
 
     /// The external service for this host, or a wildcard of it, on this HTTP port.
-    fn called_so(&self, host: &Hostname, port: EgressPort) -> Option<&'a Service> {
+    fn find(&self, host: &Hostname, port: EgressPort) -> Option<&'a Service> {
         let plain = || self.plain.get(host).filter(|_| port.number == 80);
         self.by_port.get(&(host, port.number)).or_else(plain).copied()
     }

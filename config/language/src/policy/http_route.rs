@@ -39,7 +39,7 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
         let what = "a match of an HTTP route";
         value.at_least_one(meaning, |item| read_match(item, what, home, &mut references))
     });
-    let matches = matches.and_then(|matches| of_a_service(&mut table, matches));
+    let matches = matches.and_then(|matches| check_matches_have_service(&mut table, matches));
     let sources = table.optional("sources", |value| {
         let meaning = "leave `sources` out for the calls of all accounts";
         value.at_least_one(meaning, |item| read_account(item, home, &mut references))
@@ -79,7 +79,7 @@ fn reach(level: Level, matches: Option<Vec<SplitMatch>>) -> Reach {
 }
 
 /// Matches select requests to one service.
-fn of_a_service(
+fn check_matches_have_service(
     table: &mut Table<'_>,
     matches: Option<Vec<SplitMatch>>,
 ) -> Result<Option<Vec<SplitMatch>>, FindingReported> {

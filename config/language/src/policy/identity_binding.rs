@@ -38,7 +38,7 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
         given => Ok(given.map(|(providers, _)| providers).unwrap_or_default()),
     });
     let both = match (table.get("service_account"), table.get("endpoint_labels")) {
-        (Some(account), Some(labels)) => Err(both_of_two(account, labels)),
+        (Some(account), Some(labels)) => Err(reject_account_with_labels(account, labels)),
         (Some(_), None) | (None, Some(_)) => Ok(()),
         (None, None) if table.get("spiffe_identities").is_some() => Ok(()),
         (None, None) => Err(table.missing(SCHEMES)),
@@ -78,7 +78,7 @@ fn binding(
 }
 
 /// SMI: a binding selects by labels or names an account.
-fn both_of_two(account: Value<'_>, labels: Value<'_>) -> FindingReported {
+fn reject_account_with_labels(account: Value<'_>, labels: Value<'_>) -> FindingReported {
     let message = "an identity binding has `service_account` or `endpoint_labels`, not both";
     let finding = labels.error(codes::INVALID_VALUE, message).label("one too many");
     let finding = finding.related(account.spot(), "the account is named here");

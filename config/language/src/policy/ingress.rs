@@ -16,7 +16,7 @@ use crate::codes;
 /// Reports the ingress backends of `draft` that conflict with the services, or with each other.
 pub(super) fn check(draft: &mut Draft<'_>) {
     let mut findings = Vec::new();
-    let mut seen = Seen::default();
+    let mut seen = CheckedEntries::default();
     for object in draft.ingress_backends.iter() {
         for backend in &object.backends {
             let Some(service) = find(draft, &backend.port.service) else { continue };
@@ -72,14 +72,14 @@ fn unfit(service: &Service, backend: &IngressPort) -> Option<Finding> {
 
 /// The ingress entries checked so far.
 #[derive(Default)]
-struct Seen<'a> {
+struct CheckedEntries<'a> {
     entries: BTreeMap<(&'a ServicePort, &'static str), &'a IngressPort>,
     /// By service.
     ports: BTreeMap<(&'a ServiceName, u16), &'a IngressPort>,
     hosts: BTreeMap<(&'a ServiceName, &'a Hostname), &'a IngressPort>,
 }
 
-impl<'a> Seen<'a> {
+impl<'a> CheckedEntries<'a> {
     /// The collision of `backend` with an earlier one.
     fn collision(&mut self, backend: &'a IngressPort) -> Option<Finding> {
         let ServicePort { service, port } = &backend.port;

@@ -24,13 +24,13 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
     let home = id.as_ref().ok().map(|id| &id.namespace);
     let mut references = Vec::new();
     let backends = table.required("backends", |value| {
-        not_too_many(value)?;
+        check_length(value)?;
         let mut seen = BTreeMap::new();
         let meaning = "name at least one service port that may be called";
         value.at_least_one(meaning, |item| backend::read(item, home, &mut seen, &mut references))
     });
     let sources = table.required("sources", |value| {
-        not_too_many(value)?;
+        check_length(value)?;
         let meaning = "an empty list never means anyone: name who may call";
         let sources =
             value.at_least_one(meaning, |item| source::read(item, home, &mut references))?;
@@ -68,7 +68,7 @@ fn object(
     })
 }
 
-fn not_too_many(list: Value<'_>) -> Result<(), FindingReported> {
+fn check_length(list: Value<'_>) -> Result<(), FindingReported> {
     if list.items()?.len() <= MOST {
         return Ok(());
     }

@@ -17,7 +17,7 @@ pub(super) fn check(draft: &mut Draft<'_>) {
         let Some(hostname) = service.external.as_ref().and_then(|one| one.hostname.as_ref()) else {
             continue;
         };
-        if let Some(own) = of_the_mesh(draft, hostname) {
+        if let Some(own) = mesh_service_with_hostname(draft, hostname) {
             findings.push(called_as(service, own, hostname));
         }
         for port in &service.ports {
@@ -50,7 +50,10 @@ pub(super) fn check(draft: &mut Draft<'_>) {
 }
 
 /// The service of the mesh with this hostname.
-pub(super) fn of_the_mesh<'a>(draft: &Draft<'a>, hostname: &Hostname) -> Option<&'a Service> {
+pub(super) fn mesh_service_with_hostname<'a>(
+    draft: &Draft<'a>,
+    hostname: &Hostname,
+) -> Option<&'a Service> {
     let (name, namespace) = hostname.as_str().split_once('.')?;
     draft.services.get(&(Name::new(namespace).ok()?, Name::new(name).ok()?))
 }

@@ -11,7 +11,7 @@ use crate::kinds::policy_kinds;
 use crate::table::{FindingReported, Table, Value};
 
 /// Namespace and name.
-pub(super) type Key = (Name, Name);
+pub(super) type ObjectKey = (Name, Name);
 
 macro_rules! part {
     ($(
@@ -75,24 +75,24 @@ policy_kinds!(part);
 /// The key under which a specification has an object.
 pub(super) trait SpecificationKey: Ord + Clone {
     /// The key of the object with that namespace and name.
-    fn of(key: &Key) -> Self;
+    fn of(key: &ObjectKey) -> Self;
 }
 
-impl SpecificationKey for Key {
-    fn of(key: &Key) -> Self {
+impl SpecificationKey for ObjectKey {
+    fn of(key: &ObjectKey) -> Self {
         key.clone()
     }
 }
 
 impl SpecificationKey for ServiceName {
-    fn of((namespace, name): &Key) -> Self {
+    fn of((namespace, name): &ObjectKey) -> Self {
         Self::new(namespace.clone(), name.clone())
     }
 }
 
 /// The key of a namespace.
 impl SpecificationKey for Name {
-    fn of((_, name): &Key) -> Self {
+    fn of((_, name): &ObjectKey) -> Self {
         name.clone()
     }
 }
@@ -104,7 +104,7 @@ pub(super) struct Definitions<T>(pub(super) Vec<Definition<T>>);
 /// A name that is defined.
 #[derive(Debug)]
 pub(super) struct Definition<T> {
-    pub(super) key: Key,
+    pub(super) key: ObjectKey,
     pub(super) spot: Spot,
     /// The object, if it could be read.
     pub(super) object: Result<Arc<T>, FindingReported>,
@@ -123,7 +123,7 @@ impl<T> Definitions<T> {
         });
     }
 
-    fn valid(&self) -> impl Iterator<Item = (&Key, &Arc<T>)> {
+    fn valid(&self) -> impl Iterator<Item = (&ObjectKey, &Arc<T>)> {
         self.0.iter().filter_map(|one| Some((&one.key, one.object.as_ref().ok()?)))
     }
 
@@ -166,13 +166,13 @@ pub(super) enum ReferenceTarget {
     /// An account that some service runs as.
     Account(ServiceAccount),
     /// An HTTP route group.
-    Group(Key),
+    Group(ObjectKey),
     /// A match of an HTTP route group.
-    Match(Key, Name),
+    Match(ObjectKey, Name),
     /// A TCP route.
-    TcpRoute(Key),
+    TcpRoute(ObjectKey),
     /// An identity binding.
-    Binding(Key),
+    Binding(ObjectKey),
 }
 
 /// The name of an object, with its spot.

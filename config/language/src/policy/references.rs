@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ironmesh_catalog::{Finding, Name, ServiceAccount, ServiceName, Severity};
 
 use super::draft::Draft;
-use super::part::{Key, ReferenceTarget};
+use super::part::{ObjectKey, ReferenceTarget};
 use crate::codes;
 use crate::limits::FINDINGS;
 use crate::suggest::{closest, did_you_mean};
@@ -44,7 +44,7 @@ fn service(draft: &Draft<'_>, referenced: &ServiceName) -> Option<Finding> {
     Some(with_advice(no_service(&key), &key, draft.services.keys()))
 }
 
-fn no_service(key: &Key) -> Finding {
+fn no_service(key: &ObjectKey) -> Finding {
     not_found(&format!("there is no service {}", place(key)))
 }
 
@@ -75,11 +75,11 @@ fn account(draft: &Draft<'_>, referenced: &ServiceAccount) -> Option<Finding> {
         )));
     }
     let accounts = draft.accounts.iter().take(MOST_CANDIDATES);
-    let keys: Vec<Key> = accounts.map(|a| (a.namespace.clone(), a.name.clone())).collect();
+    let keys: Vec<ObjectKey> = accounts.map(|a| (a.namespace.clone(), a.name.clone())).collect();
     Some(with_advice(finding, &key, &keys))
 }
 
-fn group(draft: &Draft<'_>, referenced: &Key) -> Option<Finding> {
+fn group(draft: &Draft<'_>, referenced: &ObjectKey) -> Option<Finding> {
     if draft.http_route_groups.spot(referenced).is_some() || may_be_defined(draft, &referenced.1) {
         return None;
     }
@@ -87,7 +87,7 @@ fn group(draft: &Draft<'_>, referenced: &Key) -> Option<Finding> {
     Some(with_advice(finding, referenced, draft.http_route_groups.keys()))
 }
 
-fn tcp_route(draft: &Draft<'_>, referenced: &Key) -> Option<Finding> {
+fn tcp_route(draft: &Draft<'_>, referenced: &ObjectKey) -> Option<Finding> {
     if draft.tcp_routes.spot(referenced).is_some() || may_be_defined(draft, &referenced.1) {
         return None;
     }
@@ -95,7 +95,7 @@ fn tcp_route(draft: &Draft<'_>, referenced: &Key) -> Option<Finding> {
     Some(with_advice(finding, referenced, draft.tcp_routes.keys()))
 }
 
-fn binding(draft: &Draft<'_>, referenced: &Key) -> Option<Finding> {
+fn binding(draft: &Draft<'_>, referenced: &ObjectKey) -> Option<Finding> {
     if draft.identity_bindings.spot(referenced).is_some() || may_be_defined(draft, &referenced.1) {
         return None;
     }
@@ -104,12 +104,12 @@ fn binding(draft: &Draft<'_>, referenced: &Key) -> Option<Finding> {
 }
 
 /// The names of the matches of the groups that references have named so far.
-type Matches<'a> = BTreeMap<&'a Key, BTreeSet<&'a str>>;
+type Matches<'a> = BTreeMap<&'a ObjectKey, BTreeSet<&'a str>>;
 
 /// A match of a group. Matches of an unreadable group are not reported.
 fn match_of<'a>(
     draft: &Draft<'a>,
-    group: &'a Key,
+    group: &'a ObjectKey,
     referenced: &Name,
     matches: &mut Matches<'a>,
 ) -> Option<Finding> {
@@ -134,7 +134,7 @@ fn not_found(message: &str) -> Finding {
     Finding::error(codes::NOT_FOUND, None, message).label("not found")
 }
 
-fn place((namespace, name): &Key) -> String {
+fn place((namespace, name): &ObjectKey) -> String {
     format!("`{name}` in namespace `{namespace}`")
 }
 
@@ -144,8 +144,8 @@ const MOST_CANDIDATES: usize = 10_000;
 /// Adds advice: another namespace that has the name, or else the most similar name.
 fn with_advice<'a>(
     finding: Finding,
-    (namespace, name): &Key,
-    keys: impl IntoIterator<Item = &'a Key, IntoIter: Clone>,
+    (namespace, name): &ObjectKey,
+    keys: impl IntoIterator<Item = &'a ObjectKey, IntoIter: Clone>,
 ) -> Finding {
     let keys = keys.into_iter().take(MOST_CANDIDATES);
     let elsewhere = keys.clone().find(|(_, other)| other == name);

@@ -19,7 +19,7 @@ use ironmesh_catalog::{Finding, PathRegex};
 use regex_syntax::ast::{Ast, ErrorKind, parse::Parser};
 
 use self::possible::Impossible;
-use self::size::Around;
+use self::size::RegexContext;
 use crate::codes;
 use crate::table::{FindingReported, Value};
 
@@ -31,25 +31,25 @@ pub(super) fn read_header(value: Value<'_>) -> Result<Arc<str>, FindingReported>
         return Err(value.report(finding.label("empty").help("write `^$` for an empty value")));
     }
     let is_host = value.key().eq_ignore_ascii_case("host");
-    read(value, text, if is_host { Around::Host } else { Around::Nothing })?;
+    read(value, text, if is_host { RegexContext::Host } else { RegexContext::Nothing })?;
     Ok(text.into())
 }
 
 /// Reads an expression on paths; warns if no path can match.
 pub(super) fn read_path(value: Value<'_>) -> Result<PathRegex, FindingReported> {
     let text = value.string()?;
-    let ast = read(value, text, Around::Path)?;
+    let ast = read(value, text, RegexContext::Path)?;
     Ok(PathRegex { text: text.into(), before_query: query::before(&ast, text).map(Arc::from) })
 }
 
 /// Reads an expression on the beginning of paths, with its number of groups; warns if no path can match.
 pub(super) fn read_replaced(value: Value<'_>) -> Result<(Arc<str>, u32), FindingReported> {
     let text = value.string()?;
-    let ast = read(value, text, Around::Path)?;
+    let ast = read(value, text, RegexContext::Path)?;
     Ok((text.into(), groups::count(&ast)))
 }
 
-fn read(value: Value<'_>, text: &str, around: Around) -> Result<Ast, FindingReported> {
+fn read(value: Value<'_>, text: &str, around: RegexContext) -> Result<Ast, FindingReported> {
     let ast = parse(value, text, around)?;
     if let Some(impossible) = possible::problem(&ast, text, around) {
         value.report(matches_nothing(value, text, around, impossible));
@@ -63,25 +63,25 @@ const MOST_BYTES: usize = 8192;
 fn matches_nothing(
     value: Value<'_>,
     text: &str,
-    around: Around,
+    around: RegexContext,
     impossible: Impossible,
 ) -> Finding {
     let what = match around {
-        Around::Path => "path",
-        Around::Host => "host",
-        Around::Nothing => "value",
+        RegexContext::Path => "path",
+        RegexContext::Host => "host",
+        RegexContext::Nothing => "value",
     };
     let (why, help) = match (impossible, around) {
         (Impossible::Beginning, _) => ("paths begin with `/`", format!("write `/{text}`")),
-        (Impossible::Character, Around::Path) => (
+        (Impossible::Character, RegexContext::Path) => (
             "paths are compared without their query",
             "leave out the `\\?` and what is behind it".to_owned(),
         ),
-        (Impossible::Character, Around::Host) => (
+        (Impossible::Character, RegexContext::Host) => (
             "hosts have neither a scheme nor a path",
             "write the name alone, as in `books[.]example[.]com`".to_owned(),
         ),
-        (Impossible::Character, Around::Nothing) => (
+        (Impossible::Character, RegexContext::Nothing) => (
             "values of headers are one line",
             "leave out what matches the end of a line".to_owned(),
         ),
@@ -104,7 +104,7 @@ struct Problem {
     help: Option<&'static str>,
 }
 
-fn parse(value: Value<'_>, text: &str, around: Around) -> Result<Ast, FindingReported> {
+fn parse(value: Value<'_>, text: &str, around: RegexContext) -> Result<Ast, FindingReported> {
     if text.len() > MOST_BYTES {
         let message = format!("an expression of more than {MOST_BYTES} bytes");
         let finding = value.error(codes::REGEX, message).label("too long");
@@ -128,7 +128,7 @@ fn parse(value: Value<'_>, text: &str, around: Around) -> Result<Ast, FindingRep
     result
 }
 
-fn size_problem(ast: &Ast, text: &str, around: Around) -> Option<Problem> {
+fn size_problem(ast: &Ast, text: &str, around: RegexContext) -> Option<Problem> {
     let size = size::estimate(ast, around);
     (size > size::MOST).then(|| Problem {
         at: 0..text.len(),

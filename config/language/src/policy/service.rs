@@ -39,7 +39,7 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
     let is_external = matches!(external, Ok(Some(_)));
     let drained = table.optional("state", |value| {
         let drained = value.word("state", &Service::STATES)?;
-        if drained && is_external { Err(external::not_drained(value)) } else { Ok(drained) }
+        if drained && is_external { Err(external::reject_drained(value)) } else { Ok(drained) }
     });
     let max_connection_duration = table.optional("max_connection_duration", |value| {
         let duration = duration::read(value, &CONNECTION_DURATION)?;
@@ -47,7 +47,7 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
     });
     let subsets = table.optional("subsets", |value| {
         let subsets = subsets::read(value, namespace, part);
-        if is_external { Err(subsets::of_external(value)) } else { Ok(subsets) }
+        if is_external { Err(subsets::reject_subsets(value)) } else { Ok(subsets) }
     });
     if let Ok(id) = id {
         let account = account.map(|account| {

@@ -29,7 +29,7 @@ pub(super) fn check(draft: &mut Draft<'_>) {
             findings.extend(idle(&splits, split));
             for backend in &split.backends {
                 findings.extend(missing_ports(&splits, split, backend));
-                findings.extend(other_protocol(&splits, split, backend));
+                findings.extend(protocol_mismatch(&splits, split, backend));
             }
         }
     }
@@ -136,7 +136,7 @@ pub(super) fn two_large_paths<'a>(
 
 /// The finding for a backend with another protocol: HTTP cannot be sent to a port of plain TCP, and vice
 /// versa.
-fn other_protocol(
+fn protocol_mismatch(
     splits: &Splits<'_>,
     split: &TrafficSplit,
     backend: &SplitBackend,

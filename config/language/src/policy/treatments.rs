@@ -64,7 +64,7 @@ fn duplicate_settings(draft: &Draft<'_>, findings: &mut Vec<Finding>) {
             let before = owners.entry((level, key)).or_default().claim(route)?;
             Some((key, before))
         };
-        let twice: Vec<_> = route.settings.in_words().into_iter().filter_map(first).collect();
+        let twice: Vec<_> = route.settings.descriptions().into_iter().filter_map(first).collect();
         for (key, before) in twice {
             let message = format!("two HTTP routes set `{key}` for the same calls of {level}");
             findings.push(duplicate(&message, &route.spot, &before.spot));

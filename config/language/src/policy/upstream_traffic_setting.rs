@@ -61,7 +61,7 @@ fn no_setting(table: &Table<'_>) -> Result<(), FindingReported> {
 }
 
 /// Rejects the table `value`, which needs at least one of its keys.
-fn needs_one(value: Value<'_>, keys: &[&str]) -> FindingReported {
+fn missing_alternative(value: Value<'_>, keys: &[&str]) -> FindingReported {
     let message = format!("`{}` is empty", value.key());
     let finding = value.error(codes::MISSING_KEY, message).label("no setting");
     value.report(finding.help(format!("set at least one of {}", crate::table::list(keys))))

@@ -23,7 +23,7 @@ impl Kind {
         ];
         rows(&self.shape, "", &mut lines, &mut BTreeMap::new());
         lines.push(String::new());
-        lines.extend(one_of(&self.shape));
+        lines.extend(required_alternatives(&self.shape));
         lines.push("This example uses every key:\n\n```toml".to_owned());
         format!("{}\n{}```\n", lines.join("\n"), self.example)
     }
@@ -43,7 +43,7 @@ fn rows(
         let first = below.as_ref().and_then(|(shape, _)| listed.get(shape.what));
         let more = match (first, &below) {
             (Some(first), _) => Some(format!("Keys as in `{first}`.")),
-            (None, Some((shape, _))) => one_of(shape),
+            (None, Some((shape, _))) => required_alternatives(shape),
             (None, None) => None,
         };
         let meaning = [(*about).to_owned()].into_iter().chain(more).collect::<Vec<_>>().join(" ");
@@ -70,7 +70,7 @@ fn default(left_out: &WhenOmitted) -> String {
 }
 
 /// The sentence that names the keys of which a table needs at least one.
-fn one_of(shape: &Shape) -> Option<String> {
+fn required_alternatives(shape: &Shape) -> Option<String> {
     let keys = shape.keys.iter().filter(|key| key.is_one_required());
     let names: Vec<String> = keys.map(|key| format!("`{}`", key.name)).collect();
     let (last, others) = names.split_last()?;

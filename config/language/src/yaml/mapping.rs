@@ -352,7 +352,7 @@ const INERT: [&str; 10] = [
 /// The meaning of `resource`; an unknown resource is reported.
 fn meaning(resource: &Resource<'_>) -> Result<Meaning, FindingReported> {
     let reader = resource.reader;
-    if resource.is_anything_else() {
+    if resource.has_no_type() {
         let message = "this is no resource: it has neither `apiVersion` nor `kind`";
         let finding = Finding::error(codes::UNKNOWN_RESOURCE, Some(resource.spot()), message);
         let help = "remove it from the policy folder, if it is no policy";
@@ -385,7 +385,7 @@ fn meaning(resource: &Resource<'_>) -> Result<Meaning, FindingReported> {
     }
     let is_misspelt = closest(kind, kinds_of(group)).is_some();
     if INERT.contains(&group) && !is_misspelt {
-        if !workload::is_one(group, kind) {
+        if !workload::runs_pods(group, kind) {
             let message = format!("{kind} is not policy: Ironmesh ignores it");
             let finding = Finding::warning(codes::UNKNOWN_RESOURCE, Some(resource.spot()), message);
             reader.report(finding.label("not read").help("remove it from the policy folder"));

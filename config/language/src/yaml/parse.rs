@@ -74,10 +74,10 @@ struct Builder<'a> {
 /// An incomplete list or mapping.
 enum Frame<'a> {
     List(Range<usize>, DeArray<'a>),
-    Mapping(Range<usize>, DeTable<'a>, Option<Key<'a>>),
+    Mapping(Range<usize>, DeTable<'a>, Option<YamlKey<'a>>),
 }
 
-type Key<'a> = Spanned<std::borrow::Cow<'a, str>>;
+type YamlKey<'a> = Spanned<std::borrow::Cow<'a, str>>;
 
 /// A parsed node.
 enum Node<'a> {
@@ -194,7 +194,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Reads a key of a mapping that has `entries` already; returns it, and whether it is rejected.
-    fn key(&mut self, node: Node<'a>, entries: &DeTable<'a>) -> (Key<'a>, bool) {
+    fn key(&mut self, node: Node<'a>, entries: &DeTable<'a>) -> (YamlKey<'a>, bool) {
         let (at, finding) = match node {
             Node::Value(value) => {
                 let at = value.span();

@@ -69,7 +69,7 @@ impl<'a> Resource<'a> {
     }
 
     /// Whether it has neither a kind nor an API version.
-    pub(super) fn is_anything_else(&self) -> bool {
+    pub(super) fn has_no_type(&self) -> bool {
         !self.entries.contains_key("kind") && !self.entries.contains_key("apiVersion")
     }
 
@@ -92,17 +92,17 @@ impl<'a> Resource<'a> {
 
     /// Its name, if it has one.
     pub(super) fn name(&self) -> Option<&'a str> {
-        self.of_metadata("name")?.get_ref().as_str()
+        self.metadata_value("name")?.get_ref().as_str()
     }
 
     /// Its namespace, or the default namespace.
     pub(super) fn namespace(&self) -> &'a str {
-        let written = self.of_metadata("namespace").and_then(|value| value.get_ref().as_str());
+        let written = self.metadata_value("namespace").and_then(|value| value.get_ref().as_str());
         written.unwrap_or("default")
     }
 
     /// A key of its metadata.
-    pub(super) fn of_metadata(&self, key: &str) -> Option<&'a Spanned<DeValue<'a>>> {
+    pub(super) fn metadata_value(&self, key: &str) -> Option<&'a Spanned<DeValue<'a>>> {
         self.entries.get("metadata")?.get_ref().as_table()?.get(key)
     }
 

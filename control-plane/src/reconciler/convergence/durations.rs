@@ -43,11 +43,11 @@ impl Kind {
 /// The durations of the changes of each kind, and the changes that are not over. Copies share the durations.
 #[derive(Debug, Clone)]
 pub(crate) struct Durations {
-    kinds: [OfKind; 3],
+    kinds: [KindDurations; 3],
 }
 
 #[derive(Debug, Clone)]
-struct OfKind {
+struct KindDurations {
     kind: Kind,
     histogram: Histogram,
     /// The count of proxies that have not ACKed a change of the kind.
@@ -60,7 +60,7 @@ impl Default for Durations {
     fn default() -> Self {
         let kinds = Kind::ALL.map(|kind| {
             let histogram = Histogram::new(BOUNDS);
-            OfKind { kind, histogram, pending: 0, since: None }
+            KindDurations { kind, histogram, pending: 0, since: None }
         });
         Self { kinds }
     }

@@ -52,7 +52,7 @@ fn revision_counts_as_acked_by_proxies_that_it_does_not_touch() {
 }
 
 #[test]
-fn laggard_of_an_earlier_change_does_not_delay_a_revision_that_does_not_touch_it() {
+fn laggard_does_not_delay_a_revision_without_effect_on_it() {
     let mut convergence = settled();
     begin(&mut convergence, Generations { endpoints: 7, ..policy(1) });
     convergence.examine(proxy(1), Effect::Changed, Some(Lag::Updating), at(2));

@@ -7,17 +7,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use ironmesh_xds_server::{ClientKey, Hub};
 use ironmesh_xds_wire::Version;
 
-use super::Name;
+use super::ResourceKey;
 
 /// The results of the last pass.
 #[derive(Debug, Default)]
 pub(super) struct PendingAnswers {
     /// No client has ACKed these.
-    not_acked: BTreeSet<(Name, Version)>,
+    not_acked: BTreeSet<(ResourceKey, Version)>,
     /// Every client that was sent these NACKs them.
-    answered_by_all: BTreeSet<(Name, Version)>,
+    answered_by_all: BTreeSet<(ResourceKey, Version)>,
     /// One client that was sent the version, and does not NACK it.
-    undecided: BTreeMap<(Name, Version), ClientKey>,
+    undecided: BTreeMap<(ResourceKey, Version), ClientKey>,
 }
 
 /// The results of the last pass, the clients that changed since, and all clients.
@@ -27,7 +27,7 @@ impl PendingAnswers {
     /// Whether any client has ACKed this version.
     pub(super) fn is_acked(
         &mut self,
-        wanted: &(Name, Version),
+        wanted: &(ResourceKey, Version),
         (before, touched, hub): PassContext<'_>,
     ) -> bool {
         let ((of, name), version) = wanted;
@@ -45,7 +45,7 @@ impl PendingAnswers {
     /// Whether any client was sent this version and is not one of `nacking`.
     pub(super) fn is_undecided(
         &mut self,
-        wanted: &(Name, Version),
+        wanted: &(ResourceKey, Version),
         nacking: &BTreeSet<&ClientKey>,
         (before, touched, hub): PassContext<'_>,
     ) -> bool {

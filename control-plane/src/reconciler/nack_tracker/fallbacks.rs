@@ -6,18 +6,18 @@ use std::sync::{Arc, Weak};
 use ironmesh_xds_compile::fallback::{carries_authorization, closed, narrowed};
 use ironmesh_xds_wire::{Resource, Version};
 
-use super::{Fallback, Name};
+use super::{Fallback, ResourceKey};
 
 /// The fallbacks that clients have.
 #[derive(Debug, Default)]
 pub(super) struct Fallbacks {
-    shared: BTreeMap<Key, (Weak<Resource>, Fallback)>,
+    shared: BTreeMap<FallbackKey, (Weak<Resource>, Fallback)>,
 }
 
 /// Everything that a fallback is built from.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
-    name: Name,
+struct FallbackKey {
+    name: ResourceKey,
     ideal: Version,
     last_good: Option<Version>,
     nacked: BTreeSet<Version>,
@@ -35,7 +35,7 @@ impl Fallbacks {
         if !carries_authorization(ideal) {
             return None;
         }
-        let key = Key {
+        let key = FallbackKey {
             name: (ideal.resource_type(), Arc::clone(ideal.name())),
             ideal: ideal.version(),
             last_good: last_good.map(|last_good| last_good.version()),

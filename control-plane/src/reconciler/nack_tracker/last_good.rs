@@ -8,18 +8,18 @@ use ironmesh_xds_compile::fallback::carries_authorization;
 use ironmesh_xds_compile::names::authorized_port;
 use ironmesh_xds_wire::{Resource, ResourceType};
 
-use super::Name;
+use super::ResourceKey;
 use crate::reconciler::clients::{ClientConfig, Clients};
 
 /// The last good versions of resources that clients share.
 #[derive(Debug, Default)]
 pub(super) struct LastGood {
-    by_name: BTreeMap<Key, Arc<Resource>>,
+    by_name: BTreeMap<LastGoodKey, Arc<Resource>>,
 }
 
 /// The account and the resource's name. A resource that has one name for all accounts differs between them: it has
 /// the account's own upstreams and certificate.
-type Key = (Option<ServiceAccount>, Name);
+type LastGoodKey = (Option<ServiceAccount>, ResourceKey);
 
 impl LastGood {
     /// Stores the version that a client of `account` had ACKed, when a new one replaces it.
@@ -41,7 +41,7 @@ impl LastGood {
         &self,
         account: Option<&ServiceAccount>,
     ) -> impl Iterator<Item = &Arc<Resource>> {
-        let is_one = move |((of_account, (of, _)), _): &(&Key, &Arc<Resource>)| {
+        let is_one = move |((of_account, (of, _)), _): &(&LastGoodKey, &Arc<Resource>)| {
             of_account.as_ref() == account
                 && matches!(of, ResourceType::Cluster | ResourceType::Endpoint)
         };
@@ -49,7 +49,7 @@ impl LastGood {
     }
 
     /// Forgets resources that no client should have in any version, unless a client NACKs them.
-    pub(super) fn prune(&mut self, clients: &Clients, is_nacked: impl Fn(&Name) -> bool) {
+    pub(super) fn prune(&mut self, clients: &Clients, is_nacked: impl Fn(&ResourceKey) -> bool) {
         self.by_name.retain(|(account, name), _| {
             let is_to_have =
                 |config: &ClientConfig| config.compiled.resources.contains(name.0, &name.1);
@@ -68,7 +68,7 @@ impl LastGood {
     }
 }
 
-fn key(account: Option<&ServiceAccount>, resource: &Resource) -> Key {
+fn key(account: Option<&ServiceAccount>, resource: &Resource) -> LastGoodKey {
     // Authorization of a port is the same on every proxy that serves it, whatever the proxy's own account.
     let account = account.filter(|_| !carries_authorization(resource));
     (account.cloned(), (resource.resource_type(), Arc::clone(resource.name())))

@@ -8,7 +8,7 @@ use ironmesh_xds_server::ClientKey;
 use ironmesh_xds_wire::Version;
 use tokio::time::Instant;
 
-use super::Name;
+use super::ResourceKey;
 
 /// The pause before the first retry. A restarting process frees its port within this time.
 const FIRST_PAUSE: Duration = Duration::from_secs(5);
@@ -26,7 +26,7 @@ pub(in crate::reconciler) struct Retries {
 struct ClientRetries {
     /// The count of the client's process starts.
     beginnings: u64,
-    names: BTreeMap<Name, Retry>,
+    names: BTreeMap<ResourceKey, Retry>,
 }
 
 #[derive(Debug)]
@@ -43,12 +43,12 @@ impl Retries {
         &mut self,
         client: &ClientKey,
         beginnings: u64,
-        local: Vec<(Name, Version)>,
+        local: Vec<(ResourceKey, Version)>,
         now: Instant,
     ) {
         let old = self.by_client.remove(client).filter(|old| old.beginnings == beginnings);
         let mut old = old.map(|old| old.names).unwrap_or_default();
-        let retry = |(name, version): (Name, Version)| {
+        let retry = |(name, version): (ResourceKey, Version)| {
             let known = old.remove(&name).filter(|known| known.version == version);
             let first = Retry { version, at: now + FIRST_PAUSE, pause: FIRST_PAUSE };
             (name, known.unwrap_or(first))
@@ -65,7 +65,10 @@ impl Retries {
     }
 
     /// The resources to push again now; their next pauses are twice as long.
-    pub(in crate::reconciler) fn take_due(&mut self, now: Instant) -> Vec<(ClientKey, Vec<Name>)> {
+    pub(in crate::reconciler) fn take_due(
+        &mut self,
+        now: Instant,
+    ) -> Vec<(ClientKey, Vec<ResourceKey>)> {
         let mut due = Vec::new();
         for (client, retries) in &mut self.by_client {
             let mut names = Vec::new();

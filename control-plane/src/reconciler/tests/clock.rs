@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ironmesh_catalog::{Participation, Proxy, ProxyId, ProxyStatement, ServiceAccount};
+use ironmesh_catalog::{NodeMetadata, Participation, Proxy, ProxyId, ServiceAccount};
 use ironmesh_cert::ClockReading;
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
@@ -53,7 +53,7 @@ impl Harness {
     /// The version of the certificate that the proxy would be sent now.
     fn sent(&mut self) -> ironmesh_xds_wire::Version {
         let record = self.register.records().values().next().unwrap().as_ref().clone();
-        let proxy = Proxy { record, statement: ProxyStatement::default() };
+        let proxy = Proxy { record, metadata: NodeMetadata::default() };
         let compiled = self.reconciler.snapshot_builder.compiler().unwrap().compile(&proxy);
         let secrets = compiled.resources.of(ironmesh_xds_wire::ResourceType::Secret);
         secrets.get("service-cert:default/store").unwrap().version()

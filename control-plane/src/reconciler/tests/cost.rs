@@ -62,8 +62,8 @@ fn ack_encodes_nothing_and_changed_node_metadata_does() {
     }
     let same = harness.connect(&record);
     assert_eq!(encoded(&mut harness), first, "a second stream of the same proxy");
-    let statement = serde_json::json!({ "app_address": "10.0.0.9" });
-    let node = Node { statement: Some(statement), ..node(&record) };
+    let metadata = serde_json::json!({ "app_address": "10.0.0.9" });
+    let node = Node { metadata: Some(metadata), ..node(&record) };
     let other = SimulatedClient::connect(&harness.hub, &record.id.to_string(), node);
     assert!(encoded(&mut harness) > first);
     let cluster = &other.set().of(ResourceType::Cluster)["default/store|80|local"].to_json();
@@ -205,10 +205,10 @@ fn nacking_proxies_are_not_revisited_for_acks_of_others() {
         assert_eq!(harness.reconciler.published_to.len(), 0, "another proxy ACKed a {of}");
     }
     // The table is withheld from a new proxy until one of the others ACKs it.
-    let newcomer = harness.proxy(50, &["buyer"]);
+    let new_proxy = harness.proxy(50, &["buyer"]);
     harness.pass();
-    assert!(!newcomer.set().contains(ResourceType::Route, "outbound-http"));
+    assert!(!new_proxy.set().contains(ResourceType::Route, "outbound-http"));
     buyers[0].ack_all();
     harness.pass();
-    assert!(newcomer.set().contains(ResourceType::Route, "outbound-http"));
+    assert!(new_proxy.set().contains(ResourceType::Route, "outbound-http"));
 }

@@ -213,11 +213,11 @@ async fn held_back_loss_is_reported_and_ends_after_its_deadline() {
     provider.report(&[]);
     harness.pass();
     assert_eq!(harness.called(), 3);
-    let told = |harness: &Harness| {
+    let removal_is_reported = |harness: &Harness| {
         let findings = harness.feeds.mesh_findings.borrow();
         findings.iter().any(|finding| finding.code.to_string() == "IM0502")
     };
-    assert!(told(&harness));
+    assert!(removal_is_reported(&harness));
     let due = harness.reconciler.deadline();
     advance(due - Instant::now()).await;
     for _ in 0..3 {
@@ -226,7 +226,7 @@ async fn held_back_loss_is_reported_and_ends_after_its_deadline() {
         advance(due - Instant::now()).await;
     }
     harness.pass();
-    assert_eq!((harness.called(), told(&harness)), (0, false));
+    assert_eq!((harness.called(), removal_is_reported(&harness)), (0, false));
 }
 
 #[tokio::test(start_paused = true)]
@@ -295,11 +295,11 @@ async fn endpoint_is_called_after_its_proxy_acks_the_local_cluster() {
     };
     let mut server = harness.proxy(1, &["store"]);
     harness.settle(&mut [&mut server]);
-    let vacant = |harness: &Harness| {
+    let lacks_backend = |harness: &Harness| {
         let records = harness.register.records();
         records.values().any(|record| !record.ports_without_backend.is_empty())
     };
-    assert!(vacant(&harness));
+    assert!(lacks_backend(&harness));
 
     provider.report_all(vec![behind(9000), other.clone()]);
     harness.settle(&mut []);
@@ -307,7 +307,7 @@ async fn endpoint_is_called_after_its_proxy_acks_the_local_cluster() {
     assert_eq!(harness.called(), 1);
     server.ack(Cluster);
     harness.settle(&mut []);
-    assert_eq!((harness.called(), vacant(&harness)), (2, false));
+    assert_eq!((harness.called(), lacks_backend(&harness)), (2, false));
     // The endpoint moves to another port. Its proxy has a local endpoint, so callers keep it.
     provider.report_all(vec![behind(9001), other.clone()]);
     harness.settle(&mut []);
@@ -323,13 +323,13 @@ async fn endpoint_is_called_after_its_proxy_acks_the_local_cluster() {
     harness.settle(&mut []);
     server.ack(Cluster);
     harness.settle(&mut []);
-    assert!(vacant(&harness));
+    assert!(lacks_backend(&harness));
     provider.report_all(vec![behind(9002), other]);
     harness.settle(&mut []);
     assert_eq!(harness.called(), 1);
     server.ack(Cluster);
     harness.settle(&mut []);
-    assert_eq!((harness.called(), vacant(&harness)), (2, false));
+    assert_eq!((harness.called(), lacks_backend(&harness)), (2, false));
 }
 
 #[tokio::test(start_paused = true)]

@@ -23,8 +23,8 @@ async fn proxy_with_bogus_upstreams_is_one_line_and_a_count() {
     let mut connect = |round: usize, count: usize| {
         let upstream = |n| json!({ "service": format!("default/no-such-{round}-{n}"), "local_port": 20_000 + n });
         let upstreams: Vec<_> = (0..count).map(upstream).collect();
-        let statement = Some(json!({ "upstreams": upstreams }));
-        let node = Node { statement, ..node(&record) };
+        let metadata = Some(json!({ "upstreams": upstreams }));
+        let node = Node { metadata, ..node(&record) };
         let _client = SimulatedClient::connect(&harness.hub, &record.id.to_string(), node);
         harness.pass();
     };

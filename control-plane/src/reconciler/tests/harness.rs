@@ -142,7 +142,7 @@ impl Harness {
     }
 }
 
-/// The xDS node of a proxy without a statement.
+/// The xDS node of a proxy without node metadata.
 pub(super) fn node(record: &JoinRecord) -> Node {
     Node { id: record.id.to_string(), ..Node::default() }
 }

@@ -65,10 +65,10 @@ fn withheld(harness: &Harness) -> usize {
 fn version_nacked_by_two_proxies_is_sent_to_a_new_proxy() {
     let mut harness = Harness::open(&policy(8080));
     let _two = nacking(&mut harness, &policy(8080), 1..3);
-    let newcomer = harness.proxy(9, &["x"]);
+    let new_proxy = harness.proxy(9, &["x"]);
     harness.pass();
     assert_eq!(withheld(&harness), 0);
-    assert!(newcomer.set().contains(Route, "outbound-http"));
+    assert!(new_proxy.set().contains(Route, "outbound-http"));
 }
 
 // Invariant 7: the eight proxies have ACKed the previous policy.
@@ -81,21 +81,21 @@ fn version_is_not_withheld_while_one_proxy_has_not_answered() {
     for client in &clients[..7] {
         client.nack(Route, "outbound-http", "no such thing");
         harness.pass();
-        let newcomer = harness.proxy(20, &["x"]);
+        let new_proxy = harness.proxy(20, &["x"]);
         harness.pass();
         assert_eq!(withheld(&harness), 0);
-        drop(newcomer);
+        drop(new_proxy);
         harness.pass();
     }
     clients[7].nack(Route, "outbound-http", "no such thing");
     harness.pass();
-    let newcomer = harness.proxy(21, &["x"]);
+    let new_proxy = harness.proxy(21, &["x"]);
     harness.pass();
     assert_eq!(withheld(&harness), 1, "all proxies that were sent the version NACK it");
     clients[7].ack_all();
     harness.pass();
     assert_eq!(withheld(&harness), 0, "an ACK lifts it");
-    assert!(newcomer.set().contains(Route, "outbound-http"));
+    assert!(new_proxy.set().contains(Route, "outbound-http"));
 }
 
 // Invariant 7: the first proxies to NACK a version never withhold it from a larger number.
@@ -138,9 +138,9 @@ fn new_proxy_never_gets_the_last_good_table_of_another_account() {
     for y in &ys {
         y.nack(Route, "outbound-http", "no such thing");
     }
-    let newcomer = harness.proxy(9, &["y"]);
+    let new_proxy = harness.proxy(9, &["y"]);
     harness.pass();
-    let set = newcomer.set();
+    let set = new_proxy.set();
     assert_eq!(
         harness.feeds.inactive_resources.borrow().len(),
         4,
@@ -160,11 +160,11 @@ fn fallback_is_built_once_and_shared_by_all_recipients() {
     for client in &clients {
         client.nack(Route, name, "no such thing");
     }
-    let newcomer = harness.proxy(9, &["one"]);
+    let new_proxy = harness.proxy(9, &["one"]);
     harness.pass();
     let given = |client: &SimulatedClient| Arc::clone(&client.set().of(Route)[name]);
     let stand_in = given(&clients[0]);
-    for other in [&clients[1], &clients[2], &newcomer] {
+    for other in [&clients[1], &clients[2], &new_proxy] {
         assert!(Arc::ptr_eq(&given(other), &stand_in));
     }
     let inactive_resources = harness.feeds.inactive_resources.borrow();
@@ -234,17 +234,17 @@ fn clusters_of_a_nacked_table_are_kept_until_policy_changes() {
     }
     // New proxies NACK the table, too. They have no earlier table, so they get the last good one
     // with its clusters.
-    let newcomers = [2, 3].map(|number| harness.proxy(number, &["x"]));
+    let new_proxies = [2, 3].map(|number| harness.proxy(number, &["x"]));
     harness.pass();
-    for newcomer in &newcomers {
-        newcomer.nack(Route, "outbound-http", "no such thing");
+    for new_proxy in &new_proxies {
+        new_proxy.nack(Route, "outbound-http", "no such thing");
     }
     harness.pass();
     // A proxy from which the NACKed table is withheld gets the same.
     let spared = harness.proxy(9, &["x"]);
     harness.pass();
     assert_eq!(withheld(&harness), 1);
-    for given in newcomers.iter().chain([&spared]) {
+    for given in new_proxies.iter().chain([&spared]) {
         assert!(given.set().contains(Cluster, gone));
         assert_eq!(given.set().of(Route)["outbound-http"], before);
     }

@@ -44,7 +44,7 @@ fn is_whole(request: &[u8]) -> bool {
     length.is_none_or(|length| body.len() >= length.trim().parse().unwrap())
 }
 
-const NOBODY: &str = r#"{"value": []}"#;
+const EMPTY_LIST: &str = r#"{"value": []}"#;
 const NO: &str = r#"{"error": {"code": "So", "message": "it is"}}"#;
 
 fn set() -> List {
@@ -60,7 +60,7 @@ async fn every_call_of_a_query_counts_even_if_it_fails() {
         _ if request.starts_with("POST") => (403, NO),
         _ if request.contains("networkInterfaces") => (503, NO),
         _ if request.contains("statusOnly") => (403, NO),
-        _ => (200, NOBODY),
+        _ => (200, EMPTY_LIST),
     })
     .await;
     let outcome = set().ask(&arm, false).await;
@@ -86,7 +86,7 @@ async fn every_call_of_a_query_counts_even_if_it_fails() {
 async fn truncated_resource_graph_answer_falls_back_to_provider() {
     let (arm, _serve) = azure(|request| match request {
         _ if request.starts_with("POST") => (200, r#"{"data": [], "resultTruncated": "true"}"#),
-        _ => (200, NOBODY),
+        _ => (200, EMPTY_LIST),
     })
     .await;
     let outcome = List::States("s".into()).ask(&arm, true).await;

@@ -6,9 +6,9 @@ use tokio::time::Instant;
 
 /// The time in which the hourly number of calls is refilled. The missing tenth is the burst that is
 /// allowed after a quiet time.
-const COMES_BACK: Duration = Duration::from_secs(4000);
+const REFILL_TIME: Duration = Duration::from_secs(4000);
 /// The time in which the burst is refilled: a tenth of the hourly number.
-const AT_ONCE: Duration = Duration::from_secs(400);
+const BURST_REFILL_TIME: Duration = Duration::from_secs(400);
 
 /// A budget of calls per hour. No hour exceeds it if each request waits until it is
 /// [ready](Self::ready_at) and costs no more than expected. Additional cost is a debt.
@@ -24,7 +24,7 @@ pub(super) struct Budget {
 
 impl Budget {
     pub(super) fn new(per_hour: u32) -> Self {
-        let step = (COMES_BACK / per_hour.max(1)).max(Duration::from_nanos(1));
+        let step = (REFILL_TIME / per_hour.max(1)).max(Duration::from_nanos(1));
         Self { step, full_at: Instant::now(), made: 0 }
     }
 
@@ -32,8 +32,8 @@ impl Budget {
     /// burst waits until there is no debt.
     pub(super) fn ready_at(&self, calls: usize, now: Instant) -> Instant {
         let full_at = self.full_at.max(now);
-        let then = full_at + self.time(calls).min(AT_ONCE);
-        then.checked_sub(AT_ONCE).unwrap_or(now)
+        let then = full_at + self.time(calls).min(BURST_REFILL_TIME);
+        then.checked_sub(BURST_REFILL_TIME).unwrap_or(now)
     }
 
     /// Sets the number of calls since the start.

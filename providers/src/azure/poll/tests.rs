@@ -333,11 +333,11 @@ async fn known_after(
     is_away: impl Fn(&List) -> bool,
     failed: impl Fn() -> ListOutcome,
 ) -> Duration {
-    const MENDED: Duration = Duration::from_secs(60);
+    const OUTAGE: Duration = Duration::from_secs(60);
     let mut poll = following(count, &AzureOptions::default());
     let begun = Instant::now();
     let calls = calls(&mut poll, HOUR, |list| {
-        if begun.elapsed() < MENDED && is_away(list) {
+        if begun.elapsed() < OUTAGE && is_away(list) {
             return failed();
         }
         well(list, count)
@@ -346,11 +346,11 @@ async fn known_after(
     assert!(poll.lists.0.values().all(|held| held.contents.is_some()));
     let first = |list: &List| {
         let good =
-            calls.iter().filter(|(of, at)| of == list && (!is_away(of) || *at >= begun + MENDED));
+            calls.iter().filter(|(of, at)| of == list && (!is_away(of) || *at >= begun + OUTAGE));
         good.map(|(_, at)| *at).min().unwrap()
     };
     let last = poll.lists.0.keys().map(first).max().unwrap();
-    calls.retain(|(list, at)| *at < begun + MENDED && is_away(list));
+    calls.retain(|(list, at)| *at < begun + OUTAGE && is_away(list));
     // Failing calls leave budget for the recovery of Azure.
     assert!(calls.len() <= 150, "{} calls in vain", calls.len());
     last - begun

@@ -11,13 +11,13 @@ fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
 
-fn found(hosts: &[u8], index: u64) -> News {
+fn found(hosts: &[u8], index: u64) -> QueryUpdate {
     let endpoint = |host: &u8| Endpoint {
         port: Some(80),
         instance: Some(format!("n{host}/web").into()),
         ..Endpoint::new(Provider::Consul, IpAddr::from([10, 0, 0, *host]))
     };
-    News::Found(Found {
+    QueryUpdate::Found(Found {
         endpoints: Arc::new(hosts.iter().map(endpoint).collect()),
         problems: Arc::default(),
         index,
@@ -46,7 +46,7 @@ fn hosts(builder: &ReportBuilder, service: &str) -> Vec<String> {
     service_report.endpoints.iter().map(|endpoint| endpoint.address.to_string()).collect()
 }
 
-fn take(builder: &mut ReportBuilder, service: &str, news: News, second: i64) {
+fn take(builder: &mut ReportBuilder, service: &str, news: QueryUpdate, second: i64) {
     builder.take(&Arc::new(ConsulQuery::of(service)), news, at(second));
 }
 
@@ -55,7 +55,7 @@ fn service_is_unknown_until_its_first_answer_even_if_empty() {
     let mut builder = ReportBuilder::default();
     builder.set_queries([service_queries("web", Some("web"), &[])].into(), true, at(1));
     assert!(builder.news().is_none_or(|report| report.services.is_empty()));
-    take(&mut builder, "web", News::Trouble("no".to_owned()), 2);
+    take(&mut builder, "web", QueryUpdate::Trouble("no".to_owned()), 2);
     assert_eq!(service_report(&builder, "web"), None);
     take(&mut builder, "web", found(&[], 3), 3);
     assert_eq!(hosts(&builder, "web"), [""; 0]);
@@ -69,8 +69,8 @@ fn learned_at_changes_only_with_the_endpoints() {
     let mut builder = ReportBuilder::default();
     builder.set_queries([service_queries("web", Some("web"), &[])].into(), true, at(1));
     take(&mut builder, "web", found(&[1], 3), 3);
-    take(&mut builder, "web", News::Trouble("first".to_owned()), 4);
-    take(&mut builder, "web", News::Trouble("second".to_owned()), 5);
+    take(&mut builder, "web", QueryUpdate::Trouble("first".to_owned()), 4);
+    take(&mut builder, "web", QueryUpdate::Trouble("second".to_owned()), 5);
     let stale = service_report(&builder, "web").unwrap().stale.clone().unwrap();
     assert_eq!((stale.since, stale.reason.as_str()), (at(4), "second"));
     take(&mut builder, "web", found(&[1], 6), 6);
@@ -101,7 +101,7 @@ fn report_combines_queries_once_each_has_an_outcome() {
     assert_eq!(queries.len(), 3);
     assert_eq!(hosts(&builder, "web").len(), 3);
     // A query without an answer is left out, and the report is not authoritative.
-    take(&mut builder, "new", News::Trouble("denied".to_owned()), 6);
+    take(&mut builder, "new", QueryUpdate::Trouble("denied".to_owned()), 6);
     let known = service_report(&builder, "web").unwrap();
     assert_eq!((known.endpoints.len(), known.is_authoritative), (3, false));
     take(&mut builder, "new", found(&[9], 7), 7);
@@ -172,7 +172,7 @@ fn failure_of_a_never_answered_query_is_reported() {
     builder.set_queries([service_queries("web", Some("web"), &[])].into(), true, at(1));
     for now in [at(2), at(3)] {
         let query = Arc::new(ConsulQuery::of("web"));
-        builder.take(&query, News::Trouble("the filter is invalid".to_owned()), now);
+        builder.take(&query, QueryUpdate::Trouble("the filter is invalid".to_owned()), now);
     }
     let report = builder.news().unwrap();
     let trouble = report.troubles.values().next().unwrap();
@@ -232,8 +232,8 @@ fn instance_of_policy_query_wins_over_tagged_query() {
             instance: Some(instance.into()),
             ..Endpoint::new(Provider::Consul, IpAddr::from([10, 0, 0, host]))
         };
-        let News::Found(found) = found(&[], 7) else { unreachable!() };
-        News::Found(Found { endpoints: Arc::new(vec![endpoint]), ..found })
+        let QueryUpdate::Found(found) = found(&[], 7) else { unreachable!() };
+        QueryUpdate::Found(Found { endpoints: Arc::new(vec![endpoint]), ..found })
     };
     take(&mut builder, "web", at_address(9, "n/a", Health::Unhealthy), 2);
     take(&mut builder, "other", at_address(1, "n/a", Health::Healthy), 3);

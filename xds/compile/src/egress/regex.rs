@@ -15,7 +15,7 @@ pub(super) fn addresses(port: u16) -> String {
 
 /// Matches the names that a service of the mesh could have: one label, names below the domain, and
 /// `<name>.<namespace>`. Such a name means the mesh, even if no such service exists.
-pub(super) fn of_the_mesh(snapshot: &Snapshot) -> Vec<String> {
+pub(super) fn mesh_host_regexes(snapshot: &Snapshot) -> Vec<String> {
     let services = snapshot.specification.services.keys();
     let namespaces: BTreeSet<_> = services.map(|name| name.namespace.as_str()).collect();
     let domain = snapshot.mesh.domain.as_str().replace('.', r"\.");

@@ -18,7 +18,7 @@ use ironmesh_catalog::{
 use crate::index::PolicyIndex;
 
 /// Namespace and name of a policy object.
-type Key = (Name, Name);
+type ObjectKey = (Name, Name);
 
 /// The differences in policy between two snapshots, including the modes of services.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -26,9 +26,9 @@ pub(super) struct Differences {
     /// Services that may look different to their callers, to their own proxies or to collectors.
     services: BTreeSet<ServiceName>,
     /// Targets that grant something else.
-    targets: BTreeSet<Key>,
-    groups: BTreeSet<Key>,
-    tcp_routes: BTreeSet<Key>,
+    targets: BTreeSet<ObjectKey>,
+    groups: BTreeSet<ObjectKey>,
+    tcp_routes: BTreeSet<ObjectKey>,
     /// The services whose splits differ.
     split: BTreeSet<ServiceName>,
     /// The levels of HTTP routes and retries that differ.
@@ -37,7 +37,7 @@ pub(super) struct Differences {
     ingress_changed: BTreeSet<ServiceName>,
     /// The services whose telemetry differs.
     telemetry_changed: BTreeSet<ServiceName>,
-    egresses: BTreeSet<Key>,
+    egresses: BTreeSet<ObjectKey>,
     /// The namespaces whose calls to the outside pass, or passed, by a different rule.
     passing: BTreeSet<Name>,
 }
@@ -338,7 +338,7 @@ fn passing(old: &Snapshot, new: &Snapshot) -> BTreeSet<Name> {
     namespaces.into_iter().filter(differs).collect()
 }
 
-fn has(keys: &BTreeSet<Key>, namespace: &Name, name: &Name) -> bool {
+fn has(keys: &BTreeSet<ObjectKey>, namespace: &Name, name: &Name) -> bool {
     !keys.is_empty() && keys.contains(&(namespace.clone(), name.clone()))
 }
 

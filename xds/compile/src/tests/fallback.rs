@@ -6,7 +6,7 @@ use ironmesh_xds_wire::{Resource, ResourceType};
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::mesh::{Order, shape, step};
+use super::mesh::{PartOrder, shape, step};
 use super::{compile, each, policies};
 use crate::fallback::{carries_authorization, closed, narrowed};
 
@@ -42,7 +42,7 @@ proptest! {
     ) {
         let after = before.with_parts_of(&other, parts);
         let sets = [before, after].map(|shape| {
-            let (snapshot, proxies) = shape.build(Order::default());
+            let (snapshot, proxies) = shape.build(PartOrder::default());
             compile(snapshot, &proxies)
         });
         let [before, after] = &sets;

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use super::compile;
-use super::mesh::{Order, shape, step};
-use crate::handover::{INBOUND_LISTENER, still_serving};
+use super::mesh::{PartOrder, shape, step};
+use crate::handover::{INBOUND_LISTENER, keep_filter_chains};
 
 /// The filter chains of a listener by name, and the rest of it.
 fn parts(listener: &Resource) -> (BTreeMap<String, Value>, Value) {
@@ -37,8 +37,8 @@ proptest! {
         parts_of_other in step(),
     ) {
         let after = before.with_parts_of(&other, parts_of_other);
-        let (old_mesh, proxies) = before.build(Order::default());
-        let (new_mesh, _) = after.build(Order::default());
+        let (old_mesh, proxies) = before.build(PartOrder::default());
+        let (new_mesh, _) = after.build(PartOrder::default());
         let (old, new) = (compile(old_mesh, &proxies), compile(new_mesh, &proxies));
         for ((_, old), (_, new)) in old.iter().zip(&new) {
             let port = |(service, port): &(ServiceName, u16)| ServicePort::new(service.clone(), *port);
@@ -48,7 +48,7 @@ proptest! {
             };
             let Some(old) = listener(old) else { continue };
             let new = listener(new);
-            let Some(kept) = still_serving(new.as_deref(), &old, &dropped) else {
+            let Some(kept) = keep_filter_chains(new.as_deref(), &old, &dropped) else {
                 prop_assert!(dropped.is_empty());
                 continue;
             };
@@ -60,7 +60,7 @@ proptest! {
             );
             prop_assert_eq!(parts(&kept), (wanted, rest));
             // It also continues from the listener kept before.
-            let again = still_serving(new.as_deref(), &kept, &dropped).unwrap();
+            let again = keep_filter_chains(new.as_deref(), &kept, &dropped).unwrap();
             prop_assert_eq!(again.version(), kept.version());
         }
     }

@@ -49,7 +49,7 @@ fn endpoints_are_grouped_by_locality_and_healthy_is_implicit() {
 
 #[test]
 fn local_cluster_has_health_only_if_applications_differ() {
-    let (_, proxies) = Shape::fleet(1, true).build(Order::default());
+    let (_, proxies) = Shape::fleet(1, true).build(PartOrder::default());
     let cluster = |applications: &[(u16, u32, Health)]| {
         let applications: Vec<_> = applications
             .iter()
@@ -82,7 +82,7 @@ proptest! {
 
     #[test]
     fn no_mesh_cluster_sends_to_unhealthy_endpoints(shape in shape()) {
-        let (snapshot, proxies) = shape.build(Order::default());
+        let (snapshot, proxies) = shape.build(PartOrder::default());
         for (proxy, compiled) in compile(snapshot.clone(), &proxies) {
             for (name, cluster) in content(&compiled, ResourceType::Cluster) {
                 // Collectors and rate limit services are not part of the mesh.
@@ -110,7 +110,7 @@ proptest! {
 
     #[test]
     fn drained_services_and_unreachable_proxies_get_no_calls(shape in shape()) {
-        let (snapshot, _) = shape.build(Order::default());
+        let (snapshot, _) = shape.build(PartOrder::default());
         let records = snapshot.inputs().records;
         for (port, hosts) in &snapshot.endpoints {
             let service = snapshot.service(&port.service).unwrap();
@@ -136,7 +136,7 @@ proptest! {
 fn health_flap_changes_only_one_resource_of_callers() {
     for callers in [3, 30] {
         let inputs_of = |health, weight| {
-            Shape::fleet(callers, true).with_instance(health, weight).inputs(Order::default())
+            Shape::fleet(callers, true).with_instance(health, weight).inputs(PartOrder::default())
         };
         let (inputs, proxies) = inputs_of(Health::Healthy, 10);
         let snapshot = Snapshot::assemble(inputs, ironmesh_catalog::TcpAccesses::default());

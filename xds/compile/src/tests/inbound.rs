@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use super::compile;
-use super::mesh::{Order, Shape, shape};
+use super::mesh::{PartOrder, Shape, shape};
 use crate::inbound::LISTENER;
 
 /// The parts of a mesh that affect who may call, and where calls go: route groups, TCP routes,
@@ -15,7 +15,7 @@ const RULES: u32 = 0b110_0000_1111;
 /// Every proxy's inbound listener, without TCP chains: these exist only while there are callers,
 /// and count withdrawals.
 fn listeners(shape: &Shape) -> Vec<Option<Value>> {
-    let (snapshot, proxies) = shape.build(Order::default());
+    let (snapshot, proxies) = shape.build(PartOrder::default());
     let listener = |compiled: &crate::Compiled| {
         let listener = compiled.resources.of(ResourceType::Listener).get(LISTENER)?;
         let mut listener = listener.to_json();

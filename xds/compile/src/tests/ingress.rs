@@ -8,7 +8,7 @@ use ironmesh_xds_wire::ResourceType;
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::mesh::{Order, Shape, shape};
+use super::mesh::{PartOrder, Shape, shape};
 use super::{compile, content, policies};
 
 proptest! {
@@ -16,7 +16,7 @@ proptest! {
 
     #[test]
     fn ingress_callers_are_named_and_distinct_from_mesh_callers(shape in shape()) {
-        let (snapshot, proxies) = shape.build(Order::default());
+        let (snapshot, proxies) = shape.build(PartOrder::default());
         for (_, compiled) in compile(snapshot.clone(), &proxies) {
             for (name, routes) in content(&compiled, ResourceType::Route) {
                 let Some(port) = name.strip_prefix("inbound|") else { continue };
@@ -59,7 +59,7 @@ proptest! {
 
     #[test]
     fn filter_chain_matches_and_listener_addresses_are_unique(shape in shape()) {
-        let (snapshot, proxies) = shape.build(Order::default());
+        let (snapshot, proxies) = shape.build(PartOrder::default());
         for (proxy, compiled) in compile(snapshot, &proxies) {
             let listeners = content(&compiled, ResourceType::Listener);
             let mut addresses = BTreeSet::new();
@@ -88,7 +88,7 @@ proptest! {
 
 #[test]
 fn duplicate_ingress_host_keeps_the_first_and_is_reported() {
-    let (snapshot, proxies) = Shape::with_duplicate_ingress_host().build(Order::default());
+    let (snapshot, proxies) = Shape::with_duplicate_ingress_host().build(PartOrder::default());
     let compiled = compile(snapshot, &proxies);
     let [(_, compiled)] = &compiled[..] else { panic!("there is one proxy") };
     let listener = &content(compiled, ResourceType::Listener)["inbound"];

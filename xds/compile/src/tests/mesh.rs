@@ -23,7 +23,7 @@ use ironmesh_catalog::{
 use ingress::IngressShape;
 use instance::InstanceShape;
 pub(super) use large::Edit;
-pub(super) use order::Order;
+pub(super) use order::PartOrder;
 use outward::OutwardShape;
 use settings::SettingShape;
 pub(super) use strategy::{shape, step};

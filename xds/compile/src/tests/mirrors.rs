@@ -7,7 +7,7 @@ use ironmesh_analysis::{Question, Request};
 use ironmesh_catalog::ServicePort;
 use ironmesh_xds_wire::ResourceType;
 
-use super::mesh::{Order, Shape};
+use super::mesh::{PartOrder, Shape};
 use super::{compile_shape, content, each};
 
 #[test]
@@ -47,7 +47,7 @@ fn call_routed_to_the_mirror_target_is_not_mirrored() {
             port: None,
             request: Some(Request { path: "/books/1".to_owned(), ..Request::default() }),
         };
-        let (snapshot, _) = shape.build(Order::default());
+        let (snapshot, _) = shape.build(PartOrder::default());
         let verdict = verdict(&snapshot, &question, VerdictBasis::PolicyOnly).unwrap();
         let settings = &verdict.treatments[0].settings;
         let mirror = &settings.iter().find(|settings| settings.key == "mirror").unwrap().value;

@@ -17,7 +17,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::mesh::{Order, Shape, shape, step};
+use super::mesh::{PartOrder, Shape, shape, step};
 use super::{Versions, compile, versions};
 use crate::{Changes, Compiled, Compiler};
 
@@ -37,9 +37,9 @@ fn follow(
             known.record.services == proxy.record.services
                 && known.record.mesh_address == proxy.record.mesh_address
                 && known.record.locality == proxy.record.locality
-                && known.statement == proxy.statement
+                && known.metadata == proxy.metadata
         });
-        let upstreams = proxy.statement.upstreams.iter().map(|upstream| &upstream.service);
+        let upstreams = proxy.metadata.upstreams.iter().map(|upstream| &upstream.service);
         let mut mentioned = proxy.record.services.iter().chain(upstreams);
         let is_affected = changes.all_proxies
             || changes.proxies.contains(&proxy.record.id)
@@ -87,7 +87,7 @@ proptest! {
         first in shape(),
         steps in vec((shape(), step()), 1..5),
     ) {
-        let (inputs, proxies) = first.inputs(Order::default());
+        let (inputs, proxies) = first.inputs(PartOrder::default());
         let mut snapshot = Snapshot::assemble(inputs, TcpAccesses::default());
         let mut compiler = Compiler::new(Arc::new(snapshot.clone()));
         let mut compiled: Vec<_> =
@@ -95,7 +95,7 @@ proptest! {
         let mut shape = first;
         for (other, parts) in steps {
             shape = shape.with_parts_of(&other, parts);
-            let (inputs, proxies) = shape.inputs(Order::default());
+            let (inputs, proxies) = shape.inputs(PartOrder::default());
             let scratch = Snapshot::assemble(inputs.clone(), snapshot.tcp_accesses.clone());
             let next = snapshot.revise(inputs);
             let before = std::mem::replace(&mut snapshot, next);
@@ -113,7 +113,7 @@ proptest! {
 
     #[test]
     fn unchanged_snapshot_affects_no_proxy_and_encodes_nothing(shape in shape()) {
-        let (inputs, proxies) = shape.inputs(Order::default());
+        let (inputs, proxies) = shape.inputs(PartOrder::default());
         let snapshot = Arc::new(Snapshot::assemble(inputs, TcpAccesses::default()));
         let mut compiler = Compiler::new(Arc::clone(&snapshot));
         for proxy in &proxies {
@@ -121,7 +121,7 @@ proptest! {
         }
         let encoded = compiler.encoded();
         // Assembled once more, from equal inputs that share nothing with the first.
-        let again = |specification| Inputs { specification, ..shape.inputs(Order::default()).0 };
+        let again = |specification| Inputs { specification, ..shape.inputs(PartOrder::default()).0 };
         let same = snapshot.revise(again(Arc::clone(&snapshot.specification)));
         let changes = compiler.update(Arc::new(same));
         prop_assert!(affects_no_proxy(&changes), "{:?}", changes);
@@ -192,7 +192,7 @@ fn affects_no_proxy(changes: &Changes) -> bool {
 
 /// A mesh with many proxies that may call one service.
 fn fleet(callers: usize, participates: bool) -> (Inputs, Vec<Proxy>) {
-    Shape::fleet(callers, participates).inputs(Order::default())
+    Shape::fleet(callers, participates).inputs(PartOrder::default())
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn split_edit_changes_only_caller_routes() {
     {
         let inputs_of = |weights, a_match| {
             let shape = Shape::fleet(callers, true).with_split(weights, a_match);
-            shape.inputs(Order::default())
+            shape.inputs(PartOrder::default())
         };
         let (inputs, proxies) = inputs_of([9, 1], 1);
         let snapshot = Snapshot::assemble(inputs, TcpAccesses::default());

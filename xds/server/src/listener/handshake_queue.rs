@@ -91,7 +91,7 @@ impl<T> Group<T> {
     }
 
     /// The connections of the source that has the most.
-    fn of_largest_source(&self) -> Option<&BTreeSet<Id>> {
+    fn largest_source(&self) -> Option<&BTreeSet<Id>> {
         self.by_source.values().max_by_key(|ids| ids.len())
     }
 
@@ -157,7 +157,7 @@ impl HandshakeQueue {
         begin: impl FnOnce(Id) -> AbortHandle,
     ) -> Option<EvictedConnection> {
         let mut state = self.state.lock();
-        let oldest = state.silent.of_largest_source().and_then(BTreeSet::first).copied();
+        let oldest = state.silent.largest_source().and_then(BTreeSet::first).copied();
         let is_full = state.silent.len() >= self.max_queued();
         let evicted = oldest.filter(|_| is_full).and_then(|oldest| state.close(oldest));
         state.last_id += 1;
@@ -184,7 +184,7 @@ impl HandshakeQueue {
             state.waiting.insert(id, source, slot);
             state.assign_slots(self.slots);
             if state.waiting.len() > self.max_queued() {
-                let newest = state.waiting.of_largest_source().and_then(BTreeSet::last).copied();
+                let newest = state.waiting.largest_source().and_then(BTreeSet::last).copied();
                 evicted = newest.and_then(|newest| state.close(newest));
             }
         }

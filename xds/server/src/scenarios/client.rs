@@ -17,13 +17,13 @@ mod observation;
 /// The types in the order in which Envoy requests them.
 pub(crate) const ENVOYS_ORDER: [ResourceType; 5] = [Cluster, Endpoint, Secret, Listener, Route];
 
-pub(crate) type Key = (ResourceType, Arc<str>);
+pub(crate) type ResourceKey = (ResourceType, Arc<str>);
 
 pub(crate) struct Client<V: Dialect> {
     pub(crate) stream: V,
     pub(crate) now: Instant,
     /// The newest ACKed version of each of its resources.
-    pub(crate) has: BTreeMap<Key, Arc<Resource>>,
+    pub(crate) has: BTreeMap<ResourceKey, Arc<Resource>>,
     /// Its subscriptions, by type.
     pub(crate) wanted: BTreeMap<ResourceType, Wanted>,
     /// Unanswered pushes, oldest first.
@@ -31,9 +31,9 @@ pub(crate) struct Client<V: Dialect> {
     /// The set that was published last.
     published: ResourceSet,
     /// The versions that the server has attributed its NACKs to.
-    pub(crate) nacked: BTreeMap<Key, Version>,
+    pub(crate) nacked: BTreeMap<ResourceKey, Version>,
     /// The same, including names of which it has ACKed another version since.
-    pub(crate) ever_nacked: BTreeMap<Key, Version>,
+    pub(crate) ever_nacked: BTreeMap<ResourceKey, Version>,
     /// In the state of the world: the versions ACKed last.
     pub(crate) versions: BTreeMap<ResourceType, Version>,
     /// The nonces read last on this stream.

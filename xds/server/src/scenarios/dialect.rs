@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ironmesh_xds_wire::{Resource, ResourceType, Version};
 
-use super::client::{Client, Key};
+use super::client::{Client, ResourceKey};
 use crate::variant::Variant;
 
 /// How a client speaks one variant of the protocol.
@@ -37,7 +37,7 @@ pub(crate) trait Dialect: Variant + Sized {
     /// Whether the server sends nothing of the type, because it does not know what the client has.
     fn is_blocked(&self, of: ResourceType) -> bool;
     /// Whether the client may lack this version, because it NACKed it.
-    fn may_lack(client: &Client<Self>, key: &Key, version: Version) -> bool;
+    fn may_lack(client: &Client<Self>, key: &ResourceKey, version: Version) -> bool;
 }
 
 /// The content of a response, in either variant.

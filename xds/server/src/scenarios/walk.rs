@@ -9,7 +9,7 @@ use std::time::Duration;
 use ironmesh_xds_wire::ResourceType::{self, Cluster, Endpoint};
 use ironmesh_xds_wire::{Resource, ResourceSet, Version};
 
-use super::client::{Client, ENVOYS_ORDER, Key};
+use super::client::{Client, ENVOYS_ORDER, ResourceKey};
 use super::dialect::Dialect;
 use crate::stream::REMOVAL_GRACE;
 use crate::test_resources::{Contents, resource};
@@ -66,9 +66,9 @@ pub(crate) struct Walk<V: Dialect> {
     contents: Contents,
     published: ResourceSet,
     /// The resources that the stream has delivered, or that the client had before.
-    delivered: BTreeMap<Key, Arc<Resource>>,
+    delivered: BTreeMap<ResourceKey, Arc<Resource>>,
     /// The names that may be delivered once more.
-    repeatable: BTreeSet<Key>,
+    repeatable: BTreeSet<ResourceKey>,
     /// Clusters whose endpoints must follow.
     awaiting_endpoints: BTreeSet<Arc<str>>,
     /// The clusters ACKed on this stream.

@@ -17,7 +17,7 @@ pub(super) fn read_scale_sets(
     one_or_more(value, |value| {
         let mut table = value.table("a scale set query")?;
         let name = table.optional("name", read_scale_set);
-        let rest = Rest::read(&mut table, ports);
+        let rest = CommonKeys::read(&mut table, ports);
         let is_neither = matches!(name, Ok(None)) && rest.tags == Ok(None);
         table.finish();
         if is_neither {
@@ -37,7 +37,7 @@ pub(super) fn read_machines(
 ) -> Result<Vec<AzureQuery>, FindingReported> {
     one_or_more(value, |value| {
         let mut table = value.table("a virtual machine query")?;
-        let rest = Rest::read(&mut table, ports);
+        let rest = CommonKeys::read(&mut table, ports);
         let has_tags = !matches!(rest.tags, Ok(None));
         let missing = if has_tags { Ok(()) } else { Err(table.missing("tags")) };
         table.finish();
@@ -50,7 +50,7 @@ pub(super) fn read_machines(
 type Tags = BTreeMap<Arc<str>, Arc<str>>;
 
 /// The keys that both have in common.
-struct Rest {
+struct CommonKeys {
     tags: Result<Option<Tags>, FindingReported>,
     subscription: Result<Option<Arc<str>>, FindingReported>,
     resource_group: Result<Option<Arc<str>>, FindingReported>,
@@ -58,7 +58,7 @@ struct Rest {
     address_family: Result<Option<AddressFamily>, FindingReported>,
 }
 
-impl Rest {
+impl CommonKeys {
     fn read(table: &mut Table<'_>, ports: Option<&[Port]>) -> Self {
         Self {
             tags: table.optional("tags", read_tags),

@@ -18,8 +18,8 @@ pub(in crate::policy) const UPSTREAM_KEYS: [&str; 6] =
 pub(super) fn check(table: &mut Table<'_>, settings: &CallSettings) -> Result<(), FindingReported> {
     let Some(redirect) = table.get("redirect") else { return Ok(()) };
     let is_of_all = table.get("matches").is_none();
-    if is_of_all && settings.redirect.as_ref().is_some_and(stays_there) {
-        return Err(in_circles(redirect));
+    if is_of_all && settings.redirect.as_ref().is_some_and(redirects_to_same_service) {
+        return Err(redirect_loop(redirect));
     }
     let aborted = table.get("fault").filter(|_| settings.fault.as_ref().is_some_and(aborts_all));
     let idle = UPSTREAM_KEYS.into_iter().find_map(|key| table.get(key));
@@ -35,12 +35,12 @@ pub(super) fn check(table: &mut Table<'_>, settings: &CallSettings) -> Result<()
 }
 
 /// Whether a client that follows the redirect calls the same service again.
-fn stays_there(redirect: &Redirect) -> bool {
+fn redirects_to_same_service(redirect: &Redirect) -> bool {
     redirect.scheme.is_none() && redirect.host.is_none() && redirect.port.is_none()
 }
 
 /// The requests that follow a redirect of all requests are redirected again.
-fn in_circles(redirect: Value<'_>) -> FindingReported {
+fn redirect_loop(redirect: Value<'_>) -> FindingReported {
     let message = "a redirect of all requests to another path redirects those to this path again";
     let finding = redirect.error(codes::CONTRADICTION, message).label("leads to itself");
     redirect.report(finding.help(

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ironmesh_catalog::reserved_headers::{CLIENT_CERTIFICATE, PUT_ASIDE, TO_ENVOY};
+use ironmesh_catalog::reserved_headers::{
+    CLIENT_CERTIFICATE, ENVOY_HEADER_PREFIX, SAVED_OVERRIDE_PREFIX,
+};
 use ironmesh_catalog::{Finding, HeaderChanges, Spot};
 
 use crate::codes;
@@ -20,7 +22,7 @@ const LONGEST_VALUE: usize = 1024;
 const MOST: usize = 32;
 
 /// Headers that delimit or route a message, or that control its connection: only proxies may change them.
-const OF_PROXIES: [&str; 13] = [
+const PROXY_HEADERS: [&str; 13] = [
     "connection",
     "content-length",
     "expect",
@@ -146,11 +148,11 @@ impl Names {
 
 /// The reason why policy may not change a header.
 fn rejected(name: &str) -> Option<&'static str> {
-    if name.starts_with(TO_ENVOY) || name.starts_with(PUT_ASIDE) {
+    if name.starts_with(ENVOY_HEADER_PREFIX) || name.starts_with(SAVED_OVERRIDE_PREFIX) {
         Some("it controls the sidecars, which policy configures by its own keys")
     } else if name == CLIENT_CERTIFICATE {
         Some("the server's sidecar reports the caller's identity by it")
-    } else if OF_PROXIES.contains(&name) {
+    } else if PROXY_HEADERS.contains(&name) {
         Some("the proxies on the path set it themselves")
     } else {
         None

@@ -54,7 +54,7 @@ pub(in crate::policy) fn read_retries(
     let base_interval = table.optional(keys.base_interval, read_time);
     let max_interval = table.optional(keys.max_interval, read_time);
     let usual = Retries::default();
-    let on = on?.unwrap_or(On { conditions: usual.conditions, statuses: Vec::new() });
+    let on = on?.unwrap_or(RetryConditions { conditions: usual.conditions, statuses: Vec::new() });
     let retries = Retries {
         conditions: on.conditions,
         statuses: on.statuses,
@@ -84,12 +84,12 @@ fn read_time(value: Value<'_>) -> Result<Duration, FindingReported> {
 
 /// The conditions of a retry.
 #[derive(Default)]
-struct On {
+struct RetryConditions {
     conditions: Vec<&'static str>,
     statuses: Vec<u16>,
 }
 
-impl On {
+impl RetryConditions {
     fn add(&mut self, word: &str, value: Value<'_>) -> Result<(), FindingReported> {
         if let Some(known) = Retries::CONDITIONS.iter().find(|known| **known == word) {
             if !self.conditions.contains(known) {
@@ -124,15 +124,15 @@ impl On {
     }
 }
 
-fn read_list(value: Value<'_>) -> Result<On, FindingReported> {
-    let mut on = On::default();
+fn read_list(value: Value<'_>) -> Result<RetryConditions, FindingReported> {
+    let mut on = RetryConditions::default();
     let meaning = "leave `retry_on` out for what cannot have reached an application, or set `num_retries = 0`";
     value.at_least_one(meaning, |item| on.add(item.string()?, item))?;
     on.finish(value)
 }
 
-fn read_text(value: Value<'_>) -> Result<On, FindingReported> {
-    let mut on = On::default();
+fn read_text(value: Value<'_>) -> Result<RetryConditions, FindingReported> {
+    let mut on = RetryConditions::default();
     let words = value.string()?.split(',').map(str::trim);
     let added: Vec<_> = words.map(|word| on.add(word, value)).collect();
     added.into_iter().collect::<Result<(), FindingReported>>()?;

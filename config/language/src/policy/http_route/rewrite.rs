@@ -25,7 +25,7 @@ pub(super) fn read_rewrite(value: Value<'_>) -> Result<Rewrite, FindingReported>
     let regex = table.optional("path_regex", regex::read_replaced);
     let substitution = table.optional("substitution", |value| Ok((value.string()?, value)));
     let host = table.optional("host", |value| read_host(value, true));
-    let one = one_path(&mut table);
+    let one = check_path_change(&mut table);
     let any = ["path_prefix", "path_regex", "substitution", "host"];
     let something = if any.into_iter().any(|key| table.get(key).is_some()) {
         Ok(())
@@ -47,7 +47,7 @@ pub(super) fn read_rewrite(value: Value<'_>) -> Result<Rewrite, FindingReported>
 }
 
 /// A path is changed in only one way, and an expression needs a substitution.
-fn one_path(table: &mut Table<'_>) -> Result<(), FindingReported> {
+fn check_path_change(table: &mut Table<'_>) -> Result<(), FindingReported> {
     match (table.get("path_prefix"), table.get("path_regex"), table.get("substitution")) {
         (Some(prefix), Some(other), _) | (Some(prefix), None, Some(other)) => {
             let message = format!("a rewrite has `path_prefix` or `{}`, not both", other.key());

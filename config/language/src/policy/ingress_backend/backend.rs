@@ -25,13 +25,13 @@ pub(super) struct Meaning<'a> {
 }
 
 /// The ingress entries that a list of backends has named, with their spots.
-pub(super) type Seen = BTreeMap<(Name, u16, &'static str), Spot>;
+pub(super) type NamedEntries = BTreeMap<(Name, u16, &'static str), Spot>;
 
 /// Reads one backend of the namespace `home`, which is `None` if it could not be read.
 pub(super) fn read<'a>(
     item: Value<'a>,
     home: Option<&Name>,
-    seen: &mut Seen,
+    seen: &mut NamedEntries,
     references: &mut Vec<Reference>,
 ) -> Result<(IngressPort, Meaning<'a>), FindingReported> {
     let mut table = item.table("a backend of an ingress backend")?;
@@ -39,7 +39,7 @@ pub(super) fn read<'a>(
     let port = table.required("port", read_port);
     let protocol = port.as_ref().ok().map(|port| port.protocol.0);
     let tls = table.optional("tls", |value| match protocol {
-        Some(Protocol::Http) => read_tls(value).and_then(|_| Err(not_of_http(value))),
+        Some(Protocol::Http) => read_tls(value).and_then(|_| Err(reject_tls_of_http(value))),
         Some(Protocol::Https) | None => read_tls(value),
     });
     if matches!((protocol, &tls), (Some(Protocol::Https), Ok(None))) {
@@ -57,7 +57,7 @@ pub(super) fn read<'a>(
             (IngressEntry::Https { hosts, skips_client_certificates: skips.is_some() }, skips)
         }
     };
-    not_own(&port, &entry)?;
+    check_not_reserved(&port, &entry)?;
     let key = (name.clone(), port.number, entry.protocol());
     if let Some(first) = seen.insert(key, value.spot()) {
         let message =
@@ -100,7 +100,7 @@ fn read_port(value: Value<'_>) -> Result<Port<'_>, FindingReported> {
         Ok((value.word("protocol of ingress", &PROTOCOLS)?, value))
     });
     let ingress_port = table.optional("ingress_port", |value| match protocol {
-        Ok((Protocol::Https, _)) => value.port().and_then(|_| Err(at_the_mesh_port(value))),
+        Ok((Protocol::Https, _)) => value.port().and_then(|_| Err(reject_port_of_https(value))),
         Ok((Protocol::Http, _)) | Err(FindingReported) => Ok((value.port()?, value)),
     });
     table.finish();
@@ -148,25 +148,25 @@ fn read_host(value: Value<'_>) -> Result<Hostname, FindingReported> {
 }
 
 /// The finding for a port that is reserved for the proxy.
-fn not_own(port: &Port<'_>, entry: &IngressEntry) -> Result<(), FindingReported> {
+fn check_not_reserved(port: &Port<'_>, entry: &IngressEntry) -> Result<(), FindingReported> {
     let IngressEntry::Http { port: number } = entry else { return Ok(()) };
-    if !reserved_ports::OF_PROXIES.contains(number) {
+    if !reserved_ports::PROXY_PORTS.contains(number) {
         return Ok(());
     }
     let message = format!("port {number} is one of the proxy's own");
     let finding = port.at.error(codes::INGRESS_COLLISION, message).label("taken");
-    let own: Vec<_> = reserved_ports::OF_PROXIES.iter().map(u16::to_string).collect();
+    let own: Vec<_> = reserved_ports::PROXY_PORTS.iter().map(u16::to_string).collect();
     let help = format!("give another as `ingress_port`, and none of {}", own.join(", "));
     Err(port.at.report(finding.help(help)))
 }
 
-fn not_of_http(value: Value<'_>) -> FindingReported {
+fn reject_tls_of_http(value: Value<'_>) -> FindingReported {
     let message = "a backend over `http` has no `tls`";
     let finding = value.error(codes::INGRESS_CONTRADICTION, message).label("has no effect");
     value.report(finding.help("write `protocol = \"https\"`, or remove it"))
 }
 
-fn at_the_mesh_port(value: Value<'_>) -> FindingReported {
+fn reject_port_of_https(value: Value<'_>) -> FindingReported {
     let message = "a backend over `https` has no port of its own";
     let finding = value.error(codes::INGRESS_CONTRADICTION, message).label("has no effect");
     let help = format!(

@@ -46,7 +46,7 @@ pub(super) fn read(
         ))
     });
     let namespace = table.optional("namespace", |value| match kind {
-        Ok(Kind::Principal | Kind::Range) => Err(not_of_a_service(value)),
+        Ok(Kind::Principal | Kind::Range) => Err(reject_namespace(value)),
         Ok(Kind::Service) | Err(FindingReported) => value.name(),
     });
     table.finish();
@@ -127,7 +127,7 @@ fn meant(text: &str) -> Option<IpRange> {
     }
 }
 
-fn not_of_a_service(value: Value<'_>) -> FindingReported {
+fn reject_namespace(value: Value<'_>) -> FindingReported {
     let message = "`namespace` applies only to kind `Service`";
     let finding = value.error(codes::INVALID_VALUE, message).label("not allowed with this kind");
     value.report(finding.help("remove it"))

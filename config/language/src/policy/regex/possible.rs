@@ -5,7 +5,7 @@ use regex_syntax::ast::Ast;
 use regex_syntax::hir::translate::TranslatorBuilder;
 use regex_syntax::hir::{Class, Hir, HirKind, Look};
 
-use super::size::Around;
+use super::size::RegexContext;
 
 /// The reason why nothing matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,27 +20,29 @@ pub(super) enum Impossible {
 
 /// The reason why nothing that `around` allows matches `ast`, which is written as `text`; `None` if something
 /// may match.
-pub(super) fn problem(ast: &Ast, text: &str, around: Around) -> Option<Impossible> {
+pub(super) fn problem(ast: &Ast, text: &str, around: RegexContext) -> Option<Impossible> {
     // Byte by byte, as in Envoy.
     let mut translator = TranslatorBuilder::new().unicode(false).utf8(false).build();
     let expression = translator.translate(text, ast).ok()?;
     if !may_match(&expression, &|_| true) {
         return Some(Impossible::Contradiction);
     }
-    if around == Around::Path && !may_begin_with_a_slash(&expression) {
+    if around == RegexContext::Path && !may_begin_with_a_slash(&expression) {
         return Some(Impossible::Beginning);
     }
     (!may_match(&expression, &|byte| occurs(byte, around))).then_some(Impossible::Character)
 }
 
 /// Whether a byte can occur in the compared text.
-fn occurs(byte: u8, around: Around) -> bool {
+fn occurs(byte: u8, around: RegexContext) -> bool {
     match around {
         // Envoy compares the path without its query.
-        Around::Path => byte != b'?',
+        RegexContext::Path => byte != b'?',
         // RFC 3986, section 3.2.2.
-        Around::Host => byte.is_ascii_alphanumeric() || b"-._~:[]%!$&'()*+,;=".contains(&byte),
-        Around::Nothing => !matches!(byte, b'\0' | b'\r' | b'\n'),
+        RegexContext::Host => {
+            byte.is_ascii_alphanumeric() || b"-._~:[]%!$&'()*+,;=".contains(&byte)
+        }
+        RegexContext::Nothing => !matches!(byte, b'\0' | b'\r' | b'\n'),
     }
 }
 

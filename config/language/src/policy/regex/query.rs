@@ -11,7 +11,7 @@ use regex_syntax::ast::parse::Parser;
 use regex_syntax::ast::{AssertionKind, Ast, ClassBracketed, Span};
 
 use super::class;
-use super::size::{self, Around};
+use super::size::{self, RegexContext};
 
 /// The expression that matches the beginning of `<path>?<query>`, or of `<path>`, exactly if `ast`, which is
 /// written `text`, matches a beginning of the path.
@@ -32,7 +32,7 @@ pub(super) fn before(ast: &Ast, text: &str) -> Option<String> {
         copied = at.end;
     }
     rewritten.push_str(text.get(copied..)?);
-    let size = size::estimate(&Parser::new().parse(&rewritten).ok()?, Around::Path);
+    let size = size::estimate(&Parser::new().parse(&rewritten).ok()?, RegexContext::Path);
     (size <= size::MOST).then_some(rewritten)
 }
 

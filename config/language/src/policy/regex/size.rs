@@ -14,7 +14,7 @@ pub(super) const MOST: u64 = 1000;
 
 /// The instructions that surround an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Around {
+pub(super) enum RegexContext {
     /// Nothing: a header.
     Nothing,
     /// `(?:r)(?s:.*)`: a path.
@@ -24,11 +24,11 @@ pub(super) enum Around {
 }
 
 /// The number of RE2's instructions for `ast`, as Envoy compiles it.
-pub(super) fn estimate(ast: &Ast, around: Around) -> u64 {
+pub(super) fn estimate(ast: &Ast, around: RegexContext) -> u64 {
     let (added, ignores_case) = match around {
-        Around::Nothing => (0, false),
-        Around::Path => (2, false),
-        Around::Host => (5, true),
+        RegexContext::Nothing => (0, false),
+        RegexContext::Path => (2, false),
+        RegexContext::Host => (5, true),
     };
     let part = Walk { ignores_case, in_alternation: false }.part(ast);
     EVERY_PROGRAM + added + part.size

@@ -2,7 +2,7 @@ use regex_syntax::ast::parse::Parser;
 
 use super::dialect::problems;
 use super::possible::{self, Impossible};
-use super::size::{self, Around};
+use super::size::{self, RegexContext};
 
 /// The parts of `text` that RE2 rejects or reads differently.
 fn rejected(text: &str) -> Vec<&str> {
@@ -70,8 +70,8 @@ fn regex_that_re2_rejects_or_reads_differently_is_rejected() {
 
 #[test]
 fn only_regexes_that_can_never_match_are_warnings() {
-    use Around::{Host, Nothing, Path};
     use Impossible::{Beginning, Character, Contradiction};
+    use RegexContext::{Host, Nothing, Path};
     let problem =
         |text: &str, around| possible::problem(&Parser::new().parse(text).unwrap(), text, around);
     for text in [
@@ -139,7 +139,7 @@ fn only_regexes_that_can_never_match_are_warnings() {
 /// The sizes that Envoy 1.40 reports, and the estimates. A test with a real Envoy compares many more.
 #[test]
 fn size_estimate_is_never_below_the_size_in_envoy() {
-    use Around::{Host, Nothing, Path};
+    use RegexContext::{Host, Nothing, Path};
     for (text, around, real, estimated) in [
         ("/books/[a-z0-9-]{1,40}", Nothing, 170, 170),
         ("/books/[a-z0-9-]{1,40}", Path, 172, 172),

@@ -23,7 +23,7 @@ pub(super) fn read(
         return match hostname.map(|(_, value)| value).or_else(|| resolution.map(|(_, value)| value))
         {
             None => Ok(None),
-            Some(value) => Err(of_the_mesh(value)),
+            Some(value) => Err(reject_for_mesh_service(value)),
         };
     }
     let source = endpoints.as_ref().map_err(|reported| *reported)?.as_ref();
@@ -82,7 +82,7 @@ pub(super) fn read(
 }
 
 /// A service that is resolved by DNS has no endpoints in policy.
-pub(super) fn not_drained(value: Value<'_>) -> FindingReported {
+pub(super) fn reject_drained(value: Value<'_>) -> FindingReported {
     let finding = value.error(codes::INVALID_VALUE, "an external service cannot be drained");
     let help = "remove the service, or the traffic targets that allow calls to it";
     value.report(finding.label("outside of the mesh").help(help))
@@ -104,7 +104,7 @@ fn listed_alone(value: Value<'_>) -> FindingReported {
     value.report(finding.help(help))
 }
 
-fn of_the_mesh(value: Value<'_>) -> FindingReported {
+fn reject_for_mesh_service(value: Value<'_>) -> FindingReported {
     let message = format!("`{}` is only for external services", value.key());
     let finding = value.error(codes::INVALID_VALUE, message).label("a service of the mesh");
     let help = "remove it, or set `external = true`: a service of the mesh has the hostname `<service>.<namespace>.<domain>`";

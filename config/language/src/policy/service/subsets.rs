@@ -8,7 +8,7 @@ use crate::policy::part::{Id, Part};
 use crate::table::{FindingReported, Value};
 
 /// An external service has no proxies with labels.
-pub(super) fn of_external(value: Value<'_>) -> FindingReported {
+pub(super) fn reject_subsets(value: Value<'_>) -> FindingReported {
     let finding = value.error(codes::INVALID_VALUE, "an external service has no subsets");
     value.report(finding.label("outside of the mesh").help("define several external services"))
 }

@@ -9,11 +9,11 @@ use regex_syntax::ast::{Ast, RepetitionKind, parse::Parser};
 pub(super) struct MatchPattern<'a> {
     one: &'a HttpMatch,
     /// The beginning of its path; `None` without a path.
-    beginning: Option<Beginning>,
+    beginning: Option<LiteralPrefix>,
 }
 
 /// The literal characters at the beginning of an expression, and whether it requires nothing else.
-type Beginning = (String, bool);
+type LiteralPrefix = (String, bool);
 
 impl<'a> MatchPattern<'a> {
     pub(super) fn new(one: &'a HttpMatch) -> Self {
@@ -44,7 +44,7 @@ impl<'a> MatchPattern<'a> {
     }
 }
 
-fn beginning(ast: &Ast) -> Beginning {
+fn beginning(ast: &Ast) -> LiteralPrefix {
     let parts = match ast {
         Ast::Concat(concat) => concat.asts.as_slice(),
         one => std::slice::from_ref(one),
@@ -59,14 +59,14 @@ fn beginning(ast: &Ast) -> Beginning {
     });
     let is_all = match rest {
         ControlFlow::Continue(()) => true,
-        ControlFlow::Break([only]) => is_anything(only),
+        ControlFlow::Break([only]) => matches_everything(only),
         ControlFlow::Break(_) => false,
     };
     (text, is_all)
 }
 
 /// Whether a part at the end of an expression adds nothing: it is empty, or `.*`.
-fn is_anything(ast: &Ast) -> bool {
+fn matches_everything(ast: &Ast) -> bool {
     match ast {
         Ast::Empty(_) => true,
         Ast::Repetition(repetition) => {

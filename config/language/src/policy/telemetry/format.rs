@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use ironmesh_catalog::{LogFormat, LogValue};
 
-use super::operators::{self, Wrong};
+use super::operators::{self, OperatorProblem};
 use crate::codes;
 use crate::table::{FindingReported, Value};
 
@@ -128,7 +128,7 @@ fn check_operators_at(
     at: Option<usize>,
 ) -> Result<(), FindingReported> {
     let mut result = Ok(());
-    for Wrong { part, message, help } in operators::check(text) {
+    for OperatorProblem { part, message, help } in operators::check(text) {
         let finding = value.error(codes::LOG_FORMAT, message).label("Envoy would reject it");
         let spot = at.map(|at| value.part(shifted(part, at)));
         let finding = ironmesh_catalog::Finding { spot: spot.or(finding.spot), ..finding };

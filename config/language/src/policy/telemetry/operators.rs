@@ -11,7 +11,7 @@ use crate::table::list;
 
 /// A problem of a part of a text.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Wrong {
+pub(super) struct OperatorProblem {
     /// The bytes of the part.
     pub(super) part: Range<usize>,
     pub(super) message: String,
@@ -223,7 +223,7 @@ pub(super) fn examples() -> impl Iterator<Item = String> {
 }
 
 /// The problems of the operators of `text`, in order.
-pub(super) fn check(text: &str) -> Vec<Wrong> {
+pub(super) fn check(text: &str) -> Vec<OperatorProblem> {
     let mut wrong = Vec::new();
     let mut at = 0;
     while let Some(found) = text.get(at..).and_then(|rest| rest.find('%')) {
@@ -236,10 +236,14 @@ pub(super) fn check(text: &str) -> Vec<Wrong> {
         if let Some((operator, length)) = Operator::parse(rest) {
             at = start + 1 + length;
             let problem = operator.problem();
-            wrong.extend(problem.map(|(message, help)| Wrong { part: start..at, message, help }));
+            wrong.extend(problem.map(|(message, help)| OperatorProblem {
+                part: start..at,
+                message,
+                help,
+            }));
         } else {
             at = start + 1;
-            wrong.push(Wrong {
+            wrong.push(OperatorProblem {
                 part: start..at,
                 message: "no command operator begins at this `%`".to_owned(),
                 help: HOW_TO_WRITE.to_owned(),
@@ -379,7 +383,7 @@ mod tests {
     use super::*;
 
     fn messages(text: &str) -> Vec<String> {
-        let line = |wrong: Wrong| {
+        let line = |wrong: OperatorProblem| {
             format!("{} at {}: {}", wrong.message, wrong.part.start, &text[wrong.part.clone()])
         };
         check(text).into_iter().map(line).collect()

@@ -52,7 +52,7 @@ fn message_settings_are_described_in_words() {
          rewrite = { path_regex = \"/a/([^/]+)\", substitution = '/b/\\1', host = \"b.example:80\" }",
     );
     assert_eq!(
-        said.in_words(),
+        said.descriptions(),
         [
             ("request_headers", "x-tier = `100 %`; x-b also `c`; no x-d".to_owned()),
             ("response_headers", "no server".to_owned()),
@@ -65,7 +65,7 @@ fn message_settings_are_described_in_words() {
         "redirect = { status = 307, host = \"b.example\", path_prefix = { from = \"/a/\", to = \"/\" } }",
     );
     assert_eq!(
-        said.in_words(),
+        said.descriptions(),
         [("redirect", "307 to host `b.example`, path `/a` → `/`".to_owned())]
     );
     assert_eq!(settings("mirror = { service = \"b\" }").mirror.unwrap().percent.0, 1_000_000);

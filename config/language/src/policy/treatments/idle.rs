@@ -15,14 +15,14 @@ pub(super) fn check(draft: &Draft<'_>, findings: &mut Vec<Finding>) {
     for route in draft.http_routes.iter() {
         let service = route.reach.service();
         findings.extend(service.and_then(|name| without_http(draft, name, &route.spot)));
-        findings.extend(service.and_then(|name| other_host(draft, name, route)));
+        findings.extend(service.and_then(|name| ineffective_host_rewrite(draft, name, route)));
     }
     for retry in draft.retries.iter() {
         let about = |service: &ServiceName, spot: &Spot| without_http(draft, service, spot);
         let idle = retry.destinations.iter().filter_map(|one| about(&one.service, &one.spot));
         findings.extend(idle);
     }
-    of_treatments(draft, findings);
+    find_combined_settings(draft, findings);
 }
 
 /// A service without HTTP ports has no requests.
@@ -42,7 +42,11 @@ fn without_http(draft: &Draft<'_>, name: &ServiceName, spot: &Spot) -> Option<Fi
 }
 
 /// The finding for a rewritten host of calls that are routed by their own host: they would go elsewhere.
-fn other_host(draft: &Draft<'_>, name: &ServiceName, route: &HttpRoute) -> Option<Finding> {
+fn ineffective_host_rewrite(
+    draft: &Draft<'_>,
+    name: &ServiceName,
+    route: &HttpRoute,
+) -> Option<Finding> {
     let host = route.settings.rewrite.as_ref()?.host.as_ref()?;
     let service = draft.services.get(&(name.namespace.clone(), name.name.clone()))?;
     is_passed_through(service).then(|| {
@@ -58,7 +62,7 @@ fn other_host(draft: &Draft<'_>, name: &ServiceName, route: &HttpRoute) -> Optio
 }
 
 /// Settings of different objects that have no effect together.
-fn of_treatments(draft: &Draft<'_>, findings: &mut Vec<Finding>) {
+fn find_combined_settings(draft: &Draft<'_>, findings: &mut Vec<Finding>) {
     let group = |namespace: &_, name: &_| {
         draft.http_route_groups.get(&(Clone::clone(namespace), Clone::clone(name)))
     };

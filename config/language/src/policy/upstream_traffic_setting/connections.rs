@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ironmesh_catalog::{HttpConnections, RetryLimit, TcpConnections};
 
-use super::needs_one;
+use super::missing_alternative;
 use crate::codes;
 use crate::duration;
 use crate::table::{FindingReported, Value};
@@ -23,7 +23,7 @@ pub(super) fn read(value: Value<'_>) -> Result<Connections, FindingReported> {
     let http = table.optional("http", read_http);
     table.finish();
     match (tcp?, http?) {
-        (None, None) => Err(needs_one(value, &["tcp", "http"])),
+        (None, None) => Err(missing_alternative(value, &["tcp", "http"])),
         some => Ok(some),
     }
 }
@@ -37,7 +37,7 @@ fn read_tcp(value: Value<'_>) -> Result<TcpConnections, FindingReported> {
     let tcp =
         TcpConnections { max_connections: max_connections?, connect_timeout: connect_timeout? };
     if tcp == TcpConnections::default() {
-        return Err(needs_one(value, &["max_connections", "connect_timeout"]));
+        return Err(missing_alternative(value, &["max_connections", "connect_timeout"]));
     }
     Ok(tcp)
 }
@@ -76,7 +76,7 @@ fn read_http(value: Value<'_>) -> Result<HttpConnections, FindingReported> {
             "max_retries",
             "retry_budget",
         ];
-        return Err(needs_one(value, &keys));
+        return Err(missing_alternative(value, &keys));
     }
     Ok(http)
 }

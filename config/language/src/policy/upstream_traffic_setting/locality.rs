@@ -7,7 +7,7 @@ use ironmesh_catalog::{
 };
 
 use super::connections::percent;
-use super::needs_one;
+use super::missing_alternative;
 use crate::codes;
 use crate::policy::locality::read as read_place;
 use crate::table::{FindingReported, Value};
@@ -28,7 +28,7 @@ pub(super) fn read(value: Value<'_>) -> Result<Arc<LocalitySetting>, FindingRepo
         LocalitySetting { prefer_local, failover: rules?.unwrap_or_default(), distribute };
     match failover {
         None if setting == LocalitySetting::default() => {
-            Err(needs_one(value, &["prefer_local", "distribute"]))
+            Err(missing_alternative(value, &["prefer_local", "distribute"]))
         }
         Some(failover) if setting.prefer_local.is_none() && setting.distribute.is_empty() => {
             let message =
@@ -63,7 +63,7 @@ fn read_rules<T: Rule>(
     value: Value<'_>,
     read: fn(Value<'_>) -> Result<T, FindingReported>,
 ) -> Result<Vec<T>, FindingReported> {
-    not_too_many(value)?;
+    check_length(value)?;
     let mut seen: Vec<(Locality, Spot)> = Vec::new();
     value.at_least_one("leave it out for no such rule", |item| {
         let rule = read(item)?;
@@ -81,7 +81,7 @@ fn read_rules<T: Rule>(
     })
 }
 
-fn not_too_many(value: Value<'_>) -> Result<(), FindingReported> {
+fn check_length(value: Value<'_>) -> Result<(), FindingReported> {
     if value.items()?.len() <= MOST {
         return Ok(());
     }
@@ -93,7 +93,7 @@ fn read_failover(value: Value<'_>) -> Result<Failover, FindingReported> {
     let mut table = value.table("a failover")?;
     let from = table.optional("from", read_place);
     let to = table.required("to", |value| {
-        not_too_many(value)?;
+        check_length(value)?;
         let mut seen: Vec<(Locality, Spot)> = Vec::new();
         let meaning = "leave the failover out: the others come last in any case";
         value.at_least_one(meaning, |item| {
@@ -130,7 +130,7 @@ fn read_distribution(value: Value<'_>) -> Result<Distribution, FindingReported> 
     let mut table = value.table("a distribution")?;
     let from = table.optional("from", read_place);
     let to = table.required("to", |value| {
-        not_too_many(value)?;
+        check_length(value)?;
         let mut seen: Vec<(Locality, Spot)> = Vec::new();
         let shares = value.at_least_one("name where calls go", |item| {
             let mut table = item.table("a share")?;

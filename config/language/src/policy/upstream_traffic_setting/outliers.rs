@@ -6,7 +6,7 @@ use std::time::Duration;
 use ironmesh_catalog::OutlierDetection;
 
 use super::connections::percent;
-use super::needs_one;
+use super::missing_alternative;
 use crate::codes;
 use crate::duration;
 use crate::table::{FindingReported, Value};
@@ -36,7 +36,7 @@ pub(super) fn read(value: Value<'_>) -> Result<OutlierDetection, FindingReported
             .unwrap_or(OutlierDetection::MAX_EJECTION_PERCENT),
     };
     if detection.consecutive_5xx.or(detection.consecutive_gateway_errors).is_none() {
-        return Err(needs_one(value, &["consecutive_5xx", "consecutive_gateway_errors"]));
+        return Err(missing_alternative(value, &["consecutive_5xx", "consecutive_gateway_errors"]));
     }
     Ok(detection)
 }

@@ -10,7 +10,7 @@ use ironmesh_catalog::{
     GlobalHttpLimit, GlobalTcpLimit, LimitedRoute, LocalHttpLimit, Rate, RateUnit,
 };
 
-use super::needs_one;
+use super::missing_alternative;
 use crate::codes;
 use crate::policy::http_route_group::is_token;
 use crate::policy::regex;
@@ -49,14 +49,14 @@ pub(super) fn read(value: Value<'_>) -> Result<Limits, FindingReported> {
         });
         table.finish();
         match (http?, tcp?) {
-            (None, None) => Err(needs_one(value, &["http", "tcp"])),
+            (None, None) => Err(missing_alternative(value, &["http", "tcp"])),
             some => Ok(some),
         }
     });
     let global = table.optional("global", global::read);
     table.finish();
     match (local?, global?) {
-        (None, None) => Err(needs_one(value, &["local", "global"])),
+        (None, None) => Err(missing_alternative(value, &["local", "global"])),
         (local, global) => {
             let (local_http, local_tcp) = local.unwrap_or_default();
             let (global_http, global_tcp) = global.unwrap_or_default();
@@ -179,7 +179,7 @@ pub(super) fn read_routes(value: Value<'_>) -> Result<Vec<LimitedRoute>, Finding
             });
             table.finish();
             match (local?, global?) {
-                (None, None) => Err(needs_one(value, &["local", "global"])),
+                (None, None) => Err(missing_alternative(value, &["local", "global"])),
                 some => Ok(some),
             }
         });

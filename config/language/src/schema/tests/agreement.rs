@@ -114,7 +114,7 @@ fn loader_and_json_schema_agree_on_every_key_and_limit() {
     let mut tried = 0;
     for kind in KINDS {
         let document: toml::Table = kind.example.parse().unwrap();
-        let mut places = Places::new();
+        let mut places = ExamplesByKey::new();
         for object in document[kind.kind.key()].as_array().unwrap() {
             find_places(&kind.shape, object, &[], kind.kind.key(), &mut places);
         }
@@ -148,14 +148,14 @@ enum Step {
 }
 
 /// What a key is called → the first object of the example that has a place for it, and which that is.
-type Places = BTreeMap<String, (Value, Vec<Step>)>;
+type ExamplesByKey = BTreeMap<String, (Value, Vec<Step>)>;
 
 fn find_places(
     shape: &'static Shape,
     object: &Value,
     path: &[Step],
     name: &str,
-    places: &mut Places,
+    places: &mut ExamplesByKey,
 ) {
     // And a key that there is not.
     for key in shape.keys.iter().map(|key| key.name).chain(["zzz"]) {

@@ -20,7 +20,7 @@ pub(crate) struct Workload<'a> {
 }
 
 /// Whether resources of this kind run pods.
-pub(super) fn is_one(group: &str, kind: &str) -> bool {
+pub(super) fn runs_pods(group: &str, kind: &str) -> bool {
     match group {
         "" => matches!(kind, "Pod" | "ReplicationController"),
         "apps" => matches!(kind, "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet"),
@@ -32,7 +32,7 @@ pub(super) fn is_one(group: &str, kind: &str) -> bool {
 /// The workload of `resource`, if it is one.
 pub(super) fn read<'a>(resource: &Resource<'a>) -> Option<Workload<'a>> {
     let (group, _) = resource.api_version()?;
-    let kind = resource.kind().filter(|kind| is_one(group, kind))?;
+    let kind = resource.kind().filter(|kind| runs_pods(group, kind))?;
     let template: &[&str] = if kind == "Pod" { &[] } else { &["spec", "template"] };
     let below = |keys: [&str; 2]| {
         let keys: Vec<_> = template.iter().copied().chain(keys).collect();

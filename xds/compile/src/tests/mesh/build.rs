@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use ironmesh_catalog::{
     Discovered, Domain, Endpoint, EndpointSource, External, Hostname, HttpMatch, HttpRouteGroup,
-    Inputs, JoinRecord, Mesh, MeshSpecification, Method, Name, Namespace, Participation, PathRegex,
-    PolicyRevision, Port, Provider, Proxy, ProxyId, ProxyStatement, Records, Resolution, RouteRule,
-    Secret, Service, ServiceAccount, ServiceCertificate, ServiceName, Snapshot, SplitBackend,
-    SplitMatch, Subject, TcpAccesses, TcpRoute, TrafficSplit, TrafficTarget, TrustBundle,
-    TrustDomain, Upstream, Visibility,
+    Inputs, JoinRecord, Mesh, MeshSpecification, Method, Name, Namespace, NodeMetadata,
+    Participation, PathRegex, PolicyRevision, Port, Provider, Proxy, ProxyId, Records, Resolution,
+    RouteRule, Secret, Service, ServiceAccount, ServiceCertificate, ServiceName, Snapshot,
+    SplitBackend, SplitMatch, Subject, TcpAccesses, TcpRoute, TrafficSplit, TrafficTarget,
+    TrustBundle, TrustDomain, Upstream, Visibility,
 };
 use jiff::Timestamp;
 use uuid::Uuid;
@@ -18,19 +18,19 @@ use uuid::Uuid;
 use super::outward;
 use super::telemetry;
 use super::{
-    HOSTNAMES, Order, PORTS, ProxyShape, RuleShape, ServiceShape, Shape, SplitShape, SubjectKind,
-    TargetShape, account, name, place, spot,
+    HOSTNAMES, PORTS, PartOrder, ProxyShape, RuleShape, ServiceShape, Shape, SplitShape,
+    SubjectKind, TargetShape, account, name, place, spot,
 };
 
 impl Shape {
     /// The snapshot, assembled in `order`.
-    pub(in crate::tests) fn build(&self, order: Order) -> (Snapshot, Vec<Proxy>) {
+    pub(in crate::tests) fn build(&self, order: PartOrder) -> (Snapshot, Vec<Proxy>) {
         let (inputs, proxies) = self.inputs(order);
         (Snapshot::assemble(inputs, TcpAccesses::default()), proxies)
     }
 
     /// The inputs of the snapshot.
-    pub(in crate::tests) fn inputs(&self, order: Order) -> (Inputs, Vec<Proxy>) {
+    pub(in crate::tests) fn inputs(&self, order: PartOrder) -> (Inputs, Vec<Proxy>) {
         let specification = Arc::new(self.specification(order));
         let proxies = order.of(self.proxies.iter().enumerate().map(|(n, p)| self.proxy(n, p)));
         let records: Records =
@@ -84,7 +84,7 @@ impl Shape {
         (inputs, proxies)
     }
 
-    fn specification(&self, order: Order) -> MeshSpecification {
+    fn specification(&self, order: PartOrder) -> MeshSpecification {
         let wholes = self.services.iter().enumerate().map(|(n, s)| self.service(n, s));
         let services = order.of(wholes.flat_map(|whole| with_parts(&whole)));
         let groups = order.of(&self.groups).into_iter().map(|((namespace, n), kinds)| {
@@ -214,7 +214,7 @@ impl Shape {
             local_port: *local_port,
         });
         Proxy {
-            statement: ProxyStatement {
+            metadata: NodeMetadata {
                 upstreams: upstreams.collect(),
                 hosts: if shape.has_hosts { outward::upstreams() } else { Vec::new() },
                 ..Default::default()

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ironmesh_catalog::{EgressMode, EgressProtocol, EscapedSlashes, Mode, Resolution};
 
 use super::outward::{EgressShape, OutwardShape};
-use super::settings::{About, SettingShape};
+use super::settings::{SettingScope, SettingShape};
 use super::treated::{ReachShape, TreatedShape};
 use super::{
     IngressShape, ProxyShape, RuleShape, ServiceShape, Shape, SplitShape, SubjectKind, TargetShape,
@@ -234,9 +234,9 @@ impl Shape {
                 self.treated.push(time(ReachShape::Requests(SERVER, vec![(0, None)])));
             }
             Edit::Retry => self.treated.push(TreatedShape::Retry((0, CLIENT), SERVER, 7)),
-            Edit::Setting => self.settings.push(less(About::Service(SERVER))),
-            Edit::NamespaceSetting => self.settings.push(less(About::Namespace(0))),
-            Edit::MeshSetting => self.settings.push(less(About::Mesh)),
+            Edit::Setting => self.settings.push(less(SettingScope::Service(SERVER))),
+            Edit::NamespaceSetting => self.settings.push(less(SettingScope::Namespace(0))),
+            Edit::MeshSetting => self.settings.push(less(SettingScope::Mesh)),
             Edit::Telemetry => self.telemetry.extend([(SERVER + 2, 1)]),
             Edit::MeshTelemetry => self.telemetry.extend([(0, 2)]),
             Edit::Egress => self.outward.egresses.push(EgressShape {
@@ -260,7 +260,7 @@ fn time(reach: ReachShape) -> TreatedShape {
 }
 
 /// A setting with all limits.
-fn less(about: About) -> SettingShape {
+fn less(about: SettingScope) -> SettingShape {
     SettingShape { about, much: (3, 1) }
 }
 

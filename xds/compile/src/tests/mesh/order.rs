@@ -2,12 +2,12 @@
 
 /// An order: rotated by some positions, and then possibly reversed.
 #[derive(Debug, Clone, Copy, Default)]
-pub(in crate::tests) struct Order {
+pub(in crate::tests) struct PartOrder {
     pub(in crate::tests) rotated: usize,
     pub(in crate::tests) reversed: bool,
 }
 
-impl Order {
+impl PartOrder {
     pub(super) fn of<T>(self, items: impl IntoIterator<Item = T>) -> Vec<T> {
         let mut items: Vec<T> = items.into_iter().collect();
         let rotated = self.rotated.checked_rem(items.len()).unwrap_or(0);

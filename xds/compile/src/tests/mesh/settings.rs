@@ -16,13 +16,13 @@ use super::{NAMESPACES, SERVICES, Shape, name, place, spot};
 /// A setting in numbers.
 #[derive(Debug, Clone)]
 pub(in crate::tests) struct SettingShape {
-    pub(in crate::tests) about: About,
+    pub(in crate::tests) about: SettingScope,
     /// Which limits are set, and to how much.
     pub(in crate::tests) much: (usize, u32),
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(in crate::tests) enum About {
+pub(in crate::tests) enum SettingScope {
     Service(usize),
     Namespace(usize),
     Mesh,
@@ -30,17 +30,17 @@ pub(in crate::tests) enum About {
 
 pub(super) fn setting() -> impl Strategy<Value = SettingShape> {
     let about = prop_oneof![
-        (0..SERVICES).prop_map(About::Service),
-        (0..NAMESPACES).prop_map(About::Namespace),
-        Just(About::Mesh),
+        (0..SERVICES).prop_map(SettingScope::Service),
+        (0..NAMESPACES).prop_map(SettingScope::Namespace),
+        Just(SettingScope::Mesh),
     ];
     (about, (0..4_usize, 1..3_u32)).prop_map(|(about, much)| SettingShape { about, much })
 }
 
 impl Shape {
     /// The same, with calls that prefer the caller's locality in the whole mesh.
-    pub(in crate::tests) fn with_places(mut self) -> Self {
-        self.settings.push(SettingShape { about: About::Mesh, much: (0, 1) });
+    pub(in crate::tests) fn with_locality_preference(mut self) -> Self {
+        self.settings.push(SettingShape { about: SettingScope::Mesh, much: (0, 1) });
         self
     }
 }
@@ -86,9 +86,9 @@ impl Shape {
 
     fn setting(&self, n: usize, shape: &SettingShape) -> UpstreamTrafficSetting {
         let namespace = match shape.about {
-            About::Service(service) => self.service_name(service).namespace,
-            About::Namespace(n) => name("n", n),
-            About::Mesh => name("n", 0),
+            SettingScope::Service(service) => self.service_name(service).namespace,
+            SettingScope::Namespace(n) => name("n", n),
+            SettingScope::Mesh => name("n", 0),
         };
         let (what, much) = shape.much;
         let http = HttpConnections {
@@ -109,9 +109,9 @@ impl Shape {
         };
         UpstreamTrafficSetting {
             level: match shape.about {
-                About::Service(service) => Level::Service(self.service_name(service)),
-                About::Namespace(_) => Level::Namespace(namespace.clone()),
-                About::Mesh => Level::Mesh,
+                SettingScope::Service(service) => Level::Service(self.service_name(service)),
+                SettingScope::Namespace(_) => Level::Namespace(namespace.clone()),
+                SettingScope::Mesh => Level::Mesh,
             },
             namespace,
             name: name("u", n),

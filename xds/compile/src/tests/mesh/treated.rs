@@ -11,7 +11,9 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-use super::{ACCOUNTS, GROUPS, MATCHES, NAMESPACES, Order, SERVICES, Shape, account, name, spot};
+use super::{
+    ACCOUNTS, GROUPS, MATCHES, NAMESPACES, PartOrder, SERVICES, Shape, account, name, spot,
+};
 
 /// An object that treats calls.
 #[derive(Debug, Clone)]
@@ -58,7 +60,7 @@ impl Shape {
     }
 
     /// Adds the objects to a specification, in `order`.
-    pub(super) fn put_treated(&self, order: Order, specification: &mut MeshSpecification) {
+    pub(super) fn put_treated(&self, order: PartOrder, specification: &mut MeshSpecification) {
         for (n, shape) in order.of(self.treated.iter().enumerate()) {
             match shape {
                 TreatedShape::Route(reach, source, seconds, mirror) => {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ironmesh_catalog::{Snapshot, TcpAccesses};
 
-use super::super::mesh::{Edit, Order, Shape};
+use super::super::mesh::{Edit, PartOrder, Shape};
 use super::super::{compile, versions};
 use super::{by_id, follow};
 use crate::Compiler;
@@ -16,13 +16,13 @@ use crate::Compiler;
 /// number of proxies that are sent something.
 fn make(teams: usize, before: &[Edit], edit: Edit) -> (u64, u64, usize) {
     let shape = Shape::teams(teams).with(before);
-    let (inputs, proxies) = shape.inputs(Order::default());
+    let (inputs, proxies) = shape.inputs(PartOrder::default());
     let snapshot = Snapshot::assemble(inputs, TcpAccesses::default());
     let mut compiler = Compiler::new(Arc::new(snapshot.clone()));
     let compiled: Vec<_> =
         proxies.iter().map(|proxy| (proxy.clone(), compiler.compile(proxy))).collect();
     let encoded = compiler.encoded();
-    let next = snapshot.revise(shape.with(&[edit]).inputs(Order::default()).0);
+    let next = snapshot.revise(shape.with(&[edit]).inputs(PartOrder::default()).0);
     let changes = compiler.update(Arc::new(next.clone()));
     let shared = compiler.encoded() - encoded;
     let after = follow(&mut compiler, &changes, &by_id(&compiled), &proxies);

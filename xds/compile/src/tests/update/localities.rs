@@ -7,7 +7,7 @@ use ironmesh_catalog::{JoinRecord, Proxy, ProxyId, ServiceName, Snapshot, TcpAcc
 use ironmesh_xds_wire::ResourceType;
 
 use super::super::mesh::settings::shares_of_a_zone;
-use super::super::mesh::{Order, Shape, place};
+use super::super::mesh::{PartOrder, Shape, place};
 use super::super::{compile, versions};
 use super::{affects_no_proxy, by_id, follow};
 use crate::{Changes, Compiler};
@@ -16,7 +16,9 @@ use crate::{Changes, Compiler};
 fn endpoint_change_encodes_one_resource_per_caller_locality() {
     for callers in [3, 30, 300] {
         let inputs_of = |participates| {
-            Shape::fleet(callers, participates).with_places().inputs(Order::default())
+            Shape::fleet(callers, participates)
+                .with_locality_preference()
+                .inputs(PartOrder::default())
         };
         let (inputs, proxies) = inputs_of(false);
         let snapshot = Snapshot::assemble(inputs, TcpAccesses::default());
@@ -50,8 +52,9 @@ fn endpoint_change_encodes_one_resource_per_caller_locality() {
 
 #[test]
 fn localities_without_callers_are_forgotten() {
-    let inputs_of =
-        |participates| Shape::fleet(6, participates).with_places().inputs(Order::default());
+    let inputs_of = |participates| {
+        Shape::fleet(6, participates).with_locality_preference().inputs(PartOrder::default())
+    };
     let (inputs, proxies) = inputs_of(false);
     let mut snapshot = Snapshot::assemble(inputs, TcpAccesses::default());
     let mut compiler = Compiler::new(Arc::new(snapshot.clone()));
@@ -89,7 +92,7 @@ fn localities_without_callers_are_forgotten() {
 fn locality_order_change_reaches_only_affected_localities() {
     let server: ServiceName = "n0/s0".parse().unwrap();
     let inputs_of = |percent| {
-        let (mut inputs, proxies) = Shape::fleet(6, true).inputs(Order::default());
+        let (mut inputs, proxies) = Shape::fleet(6, true).inputs(PartOrder::default());
         let setting = shares_of_a_zone(percent);
         let mut specification = (*inputs.specification).clone();
         let key = (setting.namespace.clone(), setting.name.clone());

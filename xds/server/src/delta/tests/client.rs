@@ -9,7 +9,7 @@ use ironmesh_xds_wire::{
 };
 
 use crate::delta::DeltaStream;
-use crate::scenarios::client::{self, Key};
+use crate::scenarios::client::{self, ResourceKey};
 use crate::scenarios::dialect::{Dialect, Response};
 
 pub(super) type Client = client::Client<DeltaStream>;
@@ -73,7 +73,7 @@ impl Dialect for DeltaStream {
         false
     }
 
-    fn may_lack(client: &Client, key: &Key, version: Version) -> bool {
+    fn may_lack(client: &Client, key: &ResourceKey, version: Version) -> bool {
         client.nacked.get(key) == Some(&version)
     }
 }

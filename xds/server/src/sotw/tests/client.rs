@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ironmesh_xds_wire::ResourceType::{Cluster, Listener};
 use ironmesh_xds_wire::{ErrorDetail, Resource, ResourceType, SotwRequest, SotwResponse, Version};
 
-use crate::scenarios::client::{self, Key};
+use crate::scenarios::client::{self, ResourceKey};
 use crate::scenarios::dialect::{Dialect, Response};
 use crate::sotw::SotwStream;
 
@@ -92,7 +92,7 @@ impl Dialect for SotwStream {
         }
     }
 
-    fn may_lack(client: &Client, key: &Key, version: Version) -> bool {
+    fn may_lack(client: &Client, key: &ResourceKey, version: Version) -> bool {
         client.ever_nacked.get(key) == Some(&version)
     }
 }

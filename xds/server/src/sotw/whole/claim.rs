@@ -38,7 +38,7 @@ impl AckedState {
     fn recall(mut self, version: &str, has_named: bool) -> (Option<ResourceMap>, UncertainState) {
         let is_state = self.is_complete && self.version == version;
         if !is_state && self.recognizes(version, has_named) {
-            return (self.in_flight, self.uncertain.of_any_base());
+            return (self.in_flight, self.uncertain.relative_to_any_base());
         }
         if let Some(push) = &self.in_flight {
             self.uncertain.add(&self.state, push);
@@ -46,7 +46,7 @@ impl AckedState {
         if is_state {
             (Some(self.state), self.uncertain)
         } else {
-            (None, self.uncertain.of_any_base())
+            (None, self.uncertain.relative_to_any_base())
         }
     }
 }

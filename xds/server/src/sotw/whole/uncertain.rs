@@ -26,7 +26,7 @@ impl UncertainState {
     }
 
     /// The same relative to any other state: the client may have removed each of these names since.
-    pub(super) fn of_any_base(self) -> Self {
+    pub(super) fn relative_to_any_base(self) -> Self {
         Self { gone: self.names.clone(), names: self.names }
     }
 

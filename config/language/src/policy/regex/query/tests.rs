@@ -38,7 +38,7 @@ fn regex_that_could_match_the_query_is_rewritten() {
 fn rewrite_that_envoy_rejects_or_reads_differently_is_omitted() {
     assert_eq!(rewritten(r"/a$\b"), None);
     let large = "/[^/]{1,300}";
-    assert!(size::estimate(&parse(large), Around::Path) <= size::MOST);
+    assert!(size::estimate(&parse(large), RegexContext::Path) <= size::MOST);
     assert_eq!(rewritten(large), None);
 }
 

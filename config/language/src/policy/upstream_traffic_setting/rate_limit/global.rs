@@ -10,7 +10,7 @@ use ironmesh_catalog::{
     GlobalHttpLimit, GlobalTcpLimit, Hostname, LocalHttpLimit, RateLimitService,
 };
 
-use super::needs_one;
+use super::missing_alternative;
 use super::read_status;
 use crate::codes;
 use crate::duration;
@@ -33,7 +33,7 @@ pub(super) fn read(value: Value<'_>) -> Result<Both, FindingReported> {
     let tcp = table.optional("tcp", read_tcp);
     table.finish();
     match (http?, tcp?) {
-        (None, None) => Err(needs_one(value, &["http", "tcp"])),
+        (None, None) => Err(missing_alternative(value, &["http", "tcp"])),
         both => Ok(both),
     }
 }

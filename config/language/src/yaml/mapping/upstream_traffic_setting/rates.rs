@@ -43,8 +43,9 @@ pub(super) fn route<'a>(
         made.put_table("rate_limit", value, |value| {
             let mut made = Made::default();
             let mut table = value.table("`rateLimit` of a route")?;
-            let global =
-                table.optional("global", |value| made.put_table("global", value, global::of_route));
+            let global = table.optional("global", |value| {
+                made.put_table("global", value, global::route_descriptors)
+            });
             // The limit of a route here is always one of HTTP.
             let local = table.optional("local", |value| {
                 made.put_table("local", value, |value| {

@@ -100,12 +100,12 @@ fn entry(item: Value<'_>) -> Result<DescriptorEntry, FindingReported> {
         Ok([entry]) => Ok(entry),
         Err(given) => {
             let keys = ["generic_key", "remote_address", "request_header", "header_value_match"];
-            Err(item.report(one_of(item, given.len(), &keys)))
+            Err(item.report(wrong_key_count(item, given.len(), &keys)))
         }
     }
 }
 
-fn one_of(item: Value<'_>, given: usize, keys: &[&str]) -> ironmesh_catalog::Finding {
+fn wrong_key_count(item: Value<'_>, given: usize, keys: &[&str]) -> ironmesh_catalog::Finding {
     let message = format!("an entry has exactly one key, and this one has {given}");
     let (code, label) = match given {
         0 => (codes::MISSING_KEY, "no key"),
@@ -153,7 +153,7 @@ fn condition(item: Value<'_>) -> Result<HeaderCondition, FindingReported> {
         Ok([pattern]) => Ok(HeaderCondition { name, pattern }),
         Err(given) => {
             let keys = ["exact", "prefix", "suffix", "contains", "regex", "present"];
-            Err(item.report(one_of(item, given.len(), &keys)))
+            Err(item.report(wrong_key_count(item, given.len(), &keys)))
         }
     }
 }

@@ -17,7 +17,7 @@ pub(super) fn all(value: Value<'_>) -> Result<Made<'_>, FindingReported> {
 }
 
 /// The descriptors of a route, which are always those of HTTP.
-pub(super) fn of_route(value: Value<'_>) -> Result<Made<'_>, FindingReported> {
+pub(super) fn route_descriptors(value: Value<'_>) -> Result<Made<'_>, FindingReported> {
     let mut made = Made::default();
     let mut table = value.table("`global` of a route")?;
     let descriptors = descriptors(&mut made, &mut table);

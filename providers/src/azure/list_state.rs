@@ -16,7 +16,7 @@ const MAX_ELSEWHERE: usize = 20;
 
 /// The latest state of a list.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Held {
+pub(super) struct ListState {
     /// The last answer, if there was one.
     pub(super) contents: Option<Arc<Contents>>,
     /// Why, and since when, there is no newer answer.
@@ -27,7 +27,7 @@ pub(super) struct Held {
     pub(super) is_of_graph: bool,
 }
 
-impl Held {
+impl ListState {
     /// Whether there is an answer or an error.
     pub(super) fn is_known(&self) -> bool {
         self.contents.is_some() || self.trouble.is_some()
@@ -36,7 +36,7 @@ impl Held {
 
 /// All needed lists.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Lists(pub(super) BTreeMap<List, Held>);
+pub(super) struct Lists(pub(super) BTreeMap<List, ListState>);
 
 impl Lists {
     pub(super) fn scale_sets(&self, scope: &Scope) -> Option<&Entries<ScaleSet>> {
@@ -88,7 +88,7 @@ impl Lists {
     /// Whether each of these lists has an answer or an error.
     pub(super) fn are_known(&self, lists: &BTreeSet<List>) -> bool {
         let mut held = lists.iter().filter_map(|list| self.0.get(list));
-        held.all(Held::is_known)
+        held.all(ListState::is_known)
     }
 
     /// Whether machines that appeared in a list have their interfaces in `interfaces`. States cover
@@ -162,7 +162,7 @@ pub(super) fn single<'a>(
 
 /// The lists that hold machines and their network interfaces.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct MachineLists {
     /// The list of the machines.
     pub(super) machines: List,
     /// The list of their interfaces, as a rule.
@@ -173,9 +173,9 @@ pub(super) struct Places {
     pub(super) left_out: usize,
 }
 
-impl Places {
+impl MachineLists {
     /// Returns the lists of a scale set.
-    pub(super) fn of_set(set: &ScaleSet, lists: &Lists) -> Self {
+    pub(super) fn for_scale_set(set: &ScaleSet, lists: &Lists) -> Self {
         if !set.is_flexible {
             let machines = List::UniformMachines(set.id.clone());
             let interfaces = List::UniformInterfaces(set.id.clone());
@@ -191,7 +191,7 @@ impl Places {
     }
 
     /// Returns the lists of machines outside of scale sets.
-    pub(super) fn of_single(scope: &Scope, query: &AzureQuery, lists: &Lists) -> Self {
+    pub(super) fn for_single_machines(scope: &Scope, query: &AzureQuery, lists: &Lists) -> Self {
         let machines = List::Machines(scope.clone());
         let interfaces = List::Interfaces(scope.clone());
         let states = lists.states(&List::States(Arc::clone(&scope.subscription)));
@@ -261,30 +261,33 @@ pub(super) fn needed(queries: &BTreeMap<ServiceName, Vec<AzureQuery>>, lists: &L
             let mut need = |list| {
                 needs.lists.entry(list).or_default().insert(name.clone());
             };
-            let mut places = Vec::new();
+            let mut machine_lists = Vec::new();
             match &query.machines {
                 AzureMachines::VirtualMachines => {
                     let states = List::States(Arc::clone(&scope.subscription));
                     need(states.clone());
-                    places.push((Places::of_single(&scope, query, lists), Some(states)));
+                    machine_lists.push((
+                        MachineLists::for_single_machines(&scope, query, lists),
+                        Some(states),
+                    ));
                 }
                 AzureMachines::ScaleSet(_) => {
                     for set in
                         lists.scale_sets(&scope).into_iter().flat_map(|sets| matching(sets, query))
                     {
-                        places.push((Places::of_set(set, lists), None));
+                        machine_lists.push((MachineLists::for_scale_set(set, lists), None));
                     }
                     need(List::ScaleSets(scope));
                 }
             }
-            for (places, states) in places {
-                for interfaces in places.all_interfaces() {
+            for (machine_lists, states) in machine_lists {
+                for interfaces in machine_lists.all_interfaces() {
                     need(interfaces.clone());
                     let of = needs.machines_of.entry(interfaces.clone()).or_default();
-                    of.insert(places.machines.clone());
+                    of.insert(machine_lists.machines.clone());
                     of.extend(states.clone());
                 }
-                need(places.machines);
+                need(machine_lists.machines);
             }
         }
     }

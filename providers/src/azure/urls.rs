@@ -12,13 +12,13 @@ const METADATA: &str = "http://169.254.169.254";
 
 /// The URLs of Azure's services.
 #[derive(Debug, Clone)]
-pub(super) struct Places {
+pub(super) struct AzureUrls {
     pub(super) resource_manager: Url,
     pub(super) login: Url,
     pub(super) metadata: Url,
 }
 
-impl Places {
+impl AzureUrls {
     pub(super) fn new(options: &AzureOptions) -> Result<Self, AzureError> {
         let (resource_manager, login) = match &options.cloud {
             AzureCloud::Public => {
@@ -99,23 +99,23 @@ fn host(url: &Url) -> Option<IpAddr> {
 mod tests {
     use super::*;
 
-    fn custom(resource_manager: &str) -> Result<Places, AzureError> {
+    fn custom(resource_manager: &str) -> Result<AzureUrls, AzureError> {
         let login = "https://login.example.com".to_owned();
         let resource_manager = resource_manager.to_owned();
         let cloud = AzureCloud::Custom { resource_manager, login };
-        Places::new(&AzureOptions { cloud, ..AzureOptions::default() })
+        AzureUrls::new(&AzureOptions { cloud, ..AzureOptions::default() })
     }
 
     #[test]
     fn token_is_sent_only_to_the_configured_host() {
-        let places = Places::new(&AzureOptions::default()).unwrap();
-        assert_eq!(places.audience(), "https://management.azure.com");
+        let urls = AzureUrls::new(&AzureOptions::default()).unwrap();
+        assert_eq!(urls.audience(), "https://management.azure.com");
         for good in [
             "https://management.azure.com/subscriptions/s?$skiptoken=2",
             "https://management.azure.com:443/subscriptions/s",
             "https://MANAGEMENT.azure.com:8443/subscriptions/s",
         ] {
-            assert!(places.next(good).is_some(), "{good}");
+            assert!(urls.next(good).is_some(), "{good}");
         }
         for bad in [
             "aaaaaaaaaaaaaa",
@@ -127,7 +127,7 @@ mod tests {
             "https://eastus.management.azure.com/",
             "https://management.azure.com./",
         ] {
-            assert!(places.next(bad).is_none(), "{bad}");
+            assert!(urls.next(bad).is_none(), "{bad}");
         }
     }
 
@@ -142,7 +142,10 @@ mod tests {
             custom(bad).unwrap_err();
         }
         let metadata = |url: &str| {
-            Places::new(&AzureOptions { metadata: Some(url.to_owned()), ..AzureOptions::default() })
+            AzureUrls::new(&AzureOptions {
+                metadata: Some(url.to_owned()),
+                ..AzureOptions::default()
+            })
         };
         for good in ["http://127.0.0.1:40342", "http://169.254.1.1", "https://arc.example.com"] {
             metadata(good).unwrap();
@@ -152,7 +155,8 @@ mod tests {
 
     #[test]
     fn each_cloud_has_its_own_hosts_and_token_audience() {
-        let of = |cloud| Places::new(&AzureOptions { cloud, ..AzureOptions::default() }).unwrap();
+        let of =
+            |cloud| AzureUrls::new(&AzureOptions { cloud, ..AzureOptions::default() }).unwrap();
         // As in Microsoft's own clients.
         let all = [
             (AzureCloud::Public, "management.azure.com", "login.microsoftonline.com"),
@@ -160,17 +164,17 @@ mod tests {
             (AzureCloud::China, "management.chinacloudapi.cn", "login.chinacloudapi.cn"),
         ];
         for (cloud, manager, login) in &all {
-            let places = of(cloud.clone());
-            assert_eq!(places.resource_manager.as_str(), format!("https://{manager}/"));
-            assert_eq!(places.login.as_str(), format!("https://{login}/"));
-            assert_eq!(places.audience(), format!("https://{manager}"));
-            assert_eq!(places.metadata.as_str(), "http://169.254.169.254/", "the same in each");
+            let urls = of(cloud.clone());
+            assert_eq!(urls.resource_manager.as_str(), format!("https://{manager}/"));
+            assert_eq!(urls.login.as_str(), format!("https://{login}/"));
+            assert_eq!(urls.audience(), format!("https://{manager}"));
+            assert_eq!(urls.metadata.as_str(), "http://169.254.169.254/", "the same in each");
             for (_, other, _) in &all {
-                let next = places.next(&format!("https://{other}/subscriptions/s?page=2"));
+                let next = urls.next(&format!("https://{other}/subscriptions/s?page=2"));
                 assert_eq!(next.is_some(), manager == other, "{manager} {other}");
             }
         }
-        let places = custom("https://arm.example.com/").unwrap();
-        assert_eq!(places.audience(), "https://arm.example.com");
+        let urls = custom("https://arm.example.com/").unwrap();
+        assert_eq!(urls.audience(), "https://arm.example.com");
     }
 }

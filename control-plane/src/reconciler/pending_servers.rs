@@ -7,17 +7,17 @@ use ironmesh_catalog::{ServicePort, Snapshot};
 use tokio::time::Instant;
 
 use super::clients::Clients;
-use super::order::MAX_WAIT;
+use super::rollout_order::MAX_WAIT;
 
 /// The ports that a proxy is about to serve, and since when.
 #[derive(Debug, Default)]
-pub(super) struct Rollouts {
+pub(super) struct PendingServers {
     since: BTreeMap<ServicePort, Instant>,
     /// The earliest end of such a time that was not reported yet.
     next_end: Option<Instant>,
 }
 
-impl Rollouts {
+impl PendingServers {
     /// Examines the ports without endpoints. Returns whether the time of one has ended since the last call.
     pub(super) fn update(&mut self, snapshot: &Snapshot, clients: &Clients, now: Instant) -> bool {
         let pending = snapshot

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ironmesh_catalog::ServicePort;
-use ironmesh_xds_compile::handover::{ABOUT_CALLS, INBOUND_LISTENER, still_serving};
+use ironmesh_xds_compile::handover::{ABOUT_CALLS, INBOUND_LISTENER, keep_filter_chains};
 use ironmesh_xds_compile::names;
 use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType, Version};
 
@@ -46,7 +46,7 @@ pub(super) fn keep_serving_ports(
     let kept = if let Some(kept) = kept.filter(is_same) {
         kept
     } else {
-        let listener = still_serving(new.map(|new| &**new), old, &ports)?;
+        let listener = keep_filter_chains(new.map(|new| &**new), old, &ports)?;
         KeptListener { wanted, ports, listener: Arc::new(listener) }
     };
     let mut keep = |resource_type, name: &str| {

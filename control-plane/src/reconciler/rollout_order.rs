@@ -36,7 +36,7 @@ pub(super) const IN_FLIGHT: Duration = Duration::from_secs(2);
 
 /// What each client waits for, and until when.
 #[derive(Debug, Default)]
-pub(super) struct Order {
+pub(super) struct RolloutOrder {
     waits: BTreeMap<ClientKey, BTreeMap<Wait, WaitTime>>,
     /// The inbound listeners of servers that still serve a dropped port.
     kept_listeners: BTreeMap<ClientKey, KeptListener>,
@@ -81,7 +81,7 @@ pub(super) struct RolloutContext<'a> {
     pub(super) now: Instant,
 }
 
-impl Order {
+impl RolloutOrder {
     /// The clients with a wait that may be over.
     pub(super) fn due(&self, context: RolloutContext<'_>) -> BTreeSet<ClientKey> {
         // Many clients wait for one port, which is examined once.

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use super::mesh::{Order, Shape};
+use super::mesh::{PartOrder, Shape};
 use super::{compile, versions};
 
 #[test]
 fn proxy_with_unknown_fields_gets_finding_and_same_resources() {
-    let (snapshot, mut proxies) = Shape::fleet(1, true).build(Order::default());
+    let (snapshot, mut proxies) = Shape::fleet(1, true).build(PartOrder::default());
     let snapshot = Arc::new(snapshot);
     let usual = compile((*snapshot).clone(), &proxies);
     for proxy in &mut proxies {
-        proxy.statement.unknown = vec!["colour".to_owned(), "upstreams.weight".to_owned()];
+        proxy.metadata.unknown = vec!["colour".to_owned(), "upstreams.weight".to_owned()];
     }
     let compiled = compile((*snapshot).clone(), &proxies);
     assert_eq!(versions(&compiled), versions(&usual));

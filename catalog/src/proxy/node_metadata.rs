@@ -16,7 +16,7 @@ use crate::name::{InvalidName, ServiceName};
 
 /// The node metadata of a proxy. It affects only its own resources.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct ProxyStatement {
+pub struct NodeMetadata {
     /// The address on which it listens for the mesh. Default: that of its join record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bind: Option<IpAddr>,
@@ -37,7 +37,7 @@ pub struct ProxyStatement {
     pub unknown: Vec<String>,
 }
 
-impl ProxyStatement {
+impl NodeMetadata {
     /// The names of the fields that this version reads.
     pub const FIELDS: &[&str] = &["bind", "app_address", "upstreams", "hosts", "access_log_dir"];
 }

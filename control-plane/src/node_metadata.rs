@@ -1,9 +1,9 @@
-//! Reads the statement of a proxy from its node metadata.
+//! Reads the node metadata of a proxy.
 //!
-//! Admission rejects a proxy whose statement is malformed. A field that this version does not know does not reject it,
+//! Admission rejects a proxy whose node metadata is malformed. An unknown field does not reject it,
 //! since the bootstrap may be newer than the control plane: it becomes a finding.
 
-use ironmesh_catalog::{HostUpstream, ProxyStatement, Upstream};
+use ironmesh_catalog::{HostUpstream, NodeMetadata, Upstream};
 use ironmesh_xds_wire::Node;
 use serde_json::Value;
 
@@ -14,27 +14,27 @@ const MAX_UPSTREAMS: usize = 256;
 const MAX_UNKNOWN: usize = 8;
 const MAX_NAME: usize = 64;
 
-/// The statement in the node metadata under `ironmesh`; the default where there is none.
-pub(crate) fn statement(node: &Node) -> Result<ProxyStatement, String> {
-    let Some(stated) = node.statement.clone() else { return Ok(ProxyStatement::default()) };
+/// The value of `ironmesh` in the metadata of `node`; the default where there is none.
+pub(crate) fn node_metadata(node: &Node) -> Result<NodeMetadata, String> {
+    let Some(stated) = node.metadata.clone() else { return Ok(NodeMetadata::default()) };
     let unknown = unknown_fields(&stated);
-    let statement: ProxyStatement = serde_json::from_value(stated).map_err(|error| {
+    let metadata: NodeMetadata = serde_json::from_value(stated).map_err(|error| {
         // The proxy chooses a part of this text, which reaches logs and terminals.
         let error = error.to_string().replace(char::is_control, " ");
         format!("`ironmesh` in the node metadata is malformed: {error}")
     })?;
-    match statement.upstreams.len() + statement.hosts.len() {
-        0..=MAX_UPSTREAMS => Ok(ProxyStatement { unknown, ..statement }),
+    match metadata.upstreams.len() + metadata.hosts.len() {
+        0..=MAX_UPSTREAMS => Ok(NodeMetadata { unknown, ..metadata }),
         many => Err(format!(
             "the node metadata declares {many} upstreams; the limit is {MAX_UPSTREAMS}"
         )),
     }
 }
 
-/// The names of the fields that [`ProxyStatement`] lacks, each once and escaped.
+/// The names of the fields that [`NodeMetadata`] lacks, each once and escaped.
 fn unknown_fields(stated: &Value) -> Vec<String> {
     let mut unknown = Vec::new();
-    note_unknown("", stated, ProxyStatement::FIELDS, &mut unknown);
+    note_unknown("", stated, NodeMetadata::FIELDS, &mut unknown);
     for (list, fields) in [("upstreams", Upstream::FIELDS), ("hosts", HostUpstream::FIELDS)] {
         for item in stated.get(list).and_then(Value::as_array).into_iter().flatten() {
             note_unknown(&format!("{list}."), item, fields, &mut unknown);
@@ -60,12 +60,12 @@ mod tests {
 
     use super::*;
 
-    fn node(statement: Value) -> Node {
-        Node { statement: Some(statement), ..Node::default() }
+    fn node(metadata: Value) -> Node {
+        Node { metadata: Some(metadata), ..Node::default() }
     }
 
     #[test]
-    fn statement_with_unknown_fields_is_read_and_names_them() {
+    fn node_metadata_with_unknown_fields_is_read_and_names_them() {
         let stated = json!({
             "bind": "10.0.0.1",
             "colour": "green",
@@ -76,7 +76,7 @@ mod tests {
             ],
             "hosts": [{ "host": "a.example", "port": 80, "local_port": 3, "tls": true }],
         });
-        let read = statement(&node(stated)).unwrap();
+        let read = node_metadata(&node(stated)).unwrap();
         assert_eq!(read.bind, Some("10.0.0.1".parse().unwrap()));
         assert_eq!((read.upstreams.len(), read.hosts.len()), (2, 1));
         let names = ["colour", r"evil\u{1b}[2J\n", "upstreams.weight", "hosts.tls"];
@@ -84,29 +84,29 @@ mod tests {
     }
 
     #[test]
-    fn statement_with_many_unknown_fields_names_a_few() {
+    fn node_metadata_with_many_unknown_fields_names_a_few() {
         let many = (0..1000).map(|n| (format!("{n:03}{}", "x".repeat(200)), Value::Null));
-        let read = statement(&node(Value::Object(many.collect()))).unwrap();
+        let read = node_metadata(&node(Value::Object(many.collect()))).unwrap();
         assert_eq!(read.unknown.len(), MAX_UNKNOWN);
         assert!(read.unknown.iter().all(|name| name.len() == MAX_NAME));
     }
 
     #[test]
-    fn statement_with_a_malformed_known_field_is_rejected() {
+    fn node_metadata_with_a_malformed_known_field_is_rejected() {
         for bad in [
             json!({ "bind": 7 }),
             json!("x"),
             json!({ "access_log_dir": "log" }),
             json!({ "upstreams": [{ "service": "a" }] }),
         ] {
-            statement(&node(bad)).unwrap_err();
+            node_metadata(&node(bad)).unwrap_err();
         }
     }
 
     #[test]
-    fn known_statement_fields_equal_those_of_the_bootstrap() {
+    fn known_node_metadata_fields_equal_those_of_the_bootstrap() {
         // The literal is complete, so that a new field must be added to `FIELDS` too.
-        let full = ProxyStatement {
+        let full = NodeMetadata {
             bind: Some("10.0.0.1".parse().unwrap()),
             app_address: Some("10.0.0.2".parse().unwrap()),
             upstreams: vec![Upstream {
@@ -119,8 +119,8 @@ mod tests {
             unknown: Vec::new(),
         };
         let written = serde_json::to_value(&full).unwrap();
-        assert_eq!(written.as_object().unwrap().len(), ProxyStatement::FIELDS.len());
+        assert_eq!(written.as_object().unwrap().len(), NodeMetadata::FIELDS.len());
         assert_eq!(unknown_fields(&written), Vec::<String>::new());
-        assert_eq!(statement(&node(written)).unwrap(), full);
+        assert_eq!(node_metadata(&node(written)).unwrap(), full);
     }
 }

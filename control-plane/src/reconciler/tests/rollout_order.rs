@@ -8,7 +8,7 @@ use tokio::time::advance;
 
 use super::harness::Harness;
 use super::log::Log;
-use crate::reconciler::order::IN_FLIGHT;
+use crate::reconciler::rollout_order::IN_FLIGHT;
 
 /// Policy with these services, all of the account `store`, and a `buyer` that may call them.
 fn policy(services: &[&str]) -> String {
@@ -222,7 +222,7 @@ rate_limit_service = {{ host = "limits.example.com", port = 8081 }}
 descriptors = [{{ entries = [{{ {entry} }}] }}]
 
 [[telemetry]]
-name = "told"
+name = "logged"
 service = "{service}"
 access_log.sink.open_telemetry = {{ host = "logs.example.com" }}
 "#

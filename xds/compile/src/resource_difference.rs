@@ -1,4 +1,4 @@
-//! The forecast of a change: which resources a proxy would be sent, and which of its connections
+//! The difference between two states of a proxy: which resources a proxy would be sent, and which of its connections
 //! would end.
 
 use std::collections::BTreeSet;

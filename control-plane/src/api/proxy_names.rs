@@ -1,0 +1,101 @@
+//! The names of newly enrolled proxies: the requested one, if it is free, or default names.
+
+use std::collections::BTreeSet;
+
+use ironmesh_catalog::{ProxyId, ProxyName, Records, ServiceName};
+use jiff::Timestamp;
+
+/// `count` names `<service>-<n>` that no record has, with the lowest numbers.
+pub(super) fn default_names(
+    service: &ServiceName,
+    count: usize,
+    records: &Records,
+) -> Result<Vec<ProxyName>, String> {
+    let used: BTreeSet<_> = records.values().filter_map(|record| record.name.as_ref()).collect();
+    let mut names = Vec::with_capacity(count);
+    for number in 1.. {
+        if names.len() == count {
+            break;
+        }
+        let name = format!("{}-{number}", service.name).parse::<ProxyName>();
+        let name = name.map_err(|error| error.to_string())?;
+        if !used.contains(&name) {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+/// The name, unless a proxy in use has it, or it could be mistaken for an id.
+pub(super) fn free_name(
+    name: &ProxyName,
+    records: &Records,
+    now: Timestamp,
+) -> Result<ProxyName, String> {
+    if name.as_str().parse::<ProxyId>().is_ok() {
+        return Err(format!(
+            "the name `{name}` is a UUID, which could be mistaken for the id of a proxy: choose a different name"
+        ));
+    }
+    let mut in_use = records.values().filter(|record| record.is_in_use(now));
+    match in_use.find(|record| record.name.as_ref() == Some(name)) {
+        None => Ok(name.clone()),
+        Some(other) => Err(format!(
+            "the name `{name}` belongs to the proxy {} at {}: choose a different name, or revoke that proxy first",
+            other.id, other.mesh_address
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::sync::Arc;
+
+    use ironmesh_catalog::{JoinRecord, Revocation};
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn records(names: &[Option<&str>]) -> Records {
+        let record = |(name, number): (&Option<&str>, u128)| {
+            let id = ProxyId(Uuid::from_u128(number));
+            let address = SocketAddr::from(([10, 0, 0, 1], 15003));
+            let services = vec!["shop/web".parse().unwrap()];
+            let record = JoinRecord {
+                name: name.map(|name| name.parse().unwrap()),
+                ..JoinRecord::new(id, services, address, Timestamp::now(), Timestamp::MAX)
+            };
+            (id, Arc::new(record))
+        };
+        names.iter().zip(1..).map(record).collect()
+    }
+
+    #[test]
+    fn default_names_have_the_lowest_free_numbers() {
+        let records = records(&[Some("web-2"), None, Some("other-1")]);
+        let names = default_names(&"shop/web".parse().unwrap(), 3, &records).unwrap();
+        let names: Vec<_> = names.iter().map(ProxyName::as_str).collect();
+        assert_eq!(names, ["web-1", "web-3", "web-4"]);
+    }
+
+    #[test]
+    fn name_is_free_unless_a_proxy_in_use_has_it() {
+        let (name, now) = ("web-1".parse().unwrap(), Timestamp::now());
+        let records = records(&[Some("web-1")]);
+        let error = free_name(&name, &records, now).unwrap_err();
+        assert!(error.contains("at 10.0.0.1:15003"), "{error}");
+        assert_eq!(
+            free_name(&"web-2".parse().unwrap(), &records, now),
+            Ok("web-2".parse().unwrap())
+        );
+        let revoke = |(id, record): (&ProxyId, &Arc<JoinRecord>)| {
+            let revoked = Some(Revocation { at: now, reason: None });
+            (*id, Arc::new(JoinRecord { revoked, ..(**record).clone() }))
+        };
+        let revoked: Records = records.iter().map(revoke).collect();
+        assert_eq!(free_name(&name, &revoked, now), Ok(name));
+        let id = "6b1f2c1e-0b5c-4c62-9b8e-3f5a0f8f7c11".parse().unwrap();
+        assert!(free_name(&id, &records, now).unwrap_err().contains("is a UUID"));
+    }
+}
