@@ -2,6 +2,8 @@
 //!
 //! This module owns endpoints as data. It never decides whether callers use them.
 
+mod provider;
+
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -15,6 +17,9 @@ use crate::labels::Labels;
 use crate::locality::Locality;
 use crate::name::ServiceName;
 use crate::proxy::ProxyId;
+
+pub use provider::Provider;
+pub(crate) use provider::ProviderKind;
 
 /// One process of a service, as an endpoints provider reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -133,49 +138,6 @@ impl fmt::Display for Health {
             Self::Healthy => "healthy",
             Self::Draining => "draining",
             Self::Unhealthy => "unhealthy",
-        })
-    }
-}
-
-/// A source of endpoints. Ordered by precedence: for one address and port, the earlier provider wins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Provider {
-    /// A list in policy.
-    Static,
-    /// Consul.
-    Consul,
-    /// Azure: scale sets and virtual machines.
-    Azure,
-    /// An enrolled proxy, which is an endpoint by itself.
-    Registered,
-}
-
-impl Provider {
-    /// The external providers, with the words that policy uses. Anyone with write access there chooses
-    /// addresses, ports and labels (docs/decisions/0051). The other providers report what policy or join
-    /// records state.
-    pub const EXTERNAL: [(&'static str, Self); 2] =
-        [("consul", Self::Consul), ("azure", Self::Azure)];
-
-    /// The external providers, in order of precedence.
-    pub fn external() -> impl Iterator<Item = Self> {
-        Self::EXTERNAL.into_iter().map(|(_, provider)| provider)
-    }
-
-    /// Whether it is an external provider.
-    pub fn is_external(self) -> bool {
-        Self::external().any(|external| external == self)
-    }
-}
-
-impl fmt::Display for Provider {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Static => "static",
-            Self::Consul => "consul",
-            Self::Azure => "azure",
-            Self::Registered => "registered",
         })
     }
 }

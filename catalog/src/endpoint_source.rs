@@ -6,6 +6,7 @@
 mod azure;
 mod consul;
 
+use std::fmt::Display;
 use std::net::IpAddr;
 
 use crate::endpoint::Provider;
@@ -80,6 +81,18 @@ impl Providers {
             Provider::Azure => !self.azure.is_empty(),
             Provider::Registered => self.registered,
         }
+    }
+
+    /// The external providers among them, in order of precedence.
+    pub fn external(&self) -> impl Iterator<Item = Provider> {
+        Provider::external().filter(|provider| self.include(*provider))
+    }
+
+    /// The queries to external providers, for messages.
+    pub fn queries(&self) -> impl Iterator<Item = &dyn Display> {
+        let Self { registered: _, fixed: _, consul, azure } = self;
+        let consul = consul.iter().map(|query| query as &dyn Display);
+        consul.chain(azure.iter().map(|query| query as &dyn Display))
     }
 }
 

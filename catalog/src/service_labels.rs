@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::endpoint::{Endpoint, Provider};
+use crate::endpoint::{Endpoint, Provider, ProviderKind};
 use crate::labels::Labels;
 use crate::proxy::ProxyId;
 use crate::proxy_index::ProxyIndex;
@@ -106,12 +106,11 @@ impl EndpointLabels {
 
 impl ReportedLabels {
     fn is_trusted_by(&self, trusted: &BTreeSet<Provider>) -> bool {
-        match self.provider {
-            // A list in policy is policy.
-            Provider::Static => true,
+        match self.provider.kind() {
+            ProviderKind::Policy => true,
             // Join records state these labels themselves.
-            Provider::Registered => false,
-            external => !self.selected_by_tag && trusted.contains(&external),
+            ProviderKind::JoinRecords => false,
+            ProviderKind::External => !self.selected_by_tag && trusted.contains(&self.provider),
         }
     }
 }

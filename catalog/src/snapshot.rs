@@ -20,6 +20,7 @@ use imbl::{OrdMap, OrdSet};
 
 use crate::certificate::{ServiceCertificate, TrustBundle};
 use crate::endpoint::{Application, Discovered, Endpoint, MeshEndpoint, Provider};
+use crate::endpoint_source::Providers;
 use crate::finding::Finding;
 use crate::grants::{GrantInputs, Grants};
 use crate::identity::TrustDomain;
@@ -369,12 +370,10 @@ impl Snapshot {
         };
         let whole = self.service(served);
         let queried = whole.and_then(|whole| whole.endpoints.providers());
-        let is_queried =
-            |provider: &Provider| queried.is_some_and(|queried| queried.include(*provider));
         EndpointClassifier {
             service,
             is_drained: service.drained || whole.is_some_and(|whole| whole.drained),
-            providers: Provider::external().filter(is_queried).collect(),
+            providers: queried.into_iter().flat_map(Providers::external).collect(),
             takes_plaintext: is_external || self.has_plaintext(service),
             proxies,
             revoked,

@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use ironmesh_admin::MAX_REASON;
@@ -144,26 +145,17 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "DIR")]
     pub(crate) policy: Option<PathBuf>,
     /// Start before this provider answers; services without a second provider have no endpoints until it does
-    #[arg(long, value_enum, value_name = "SOURCE")]
-    pub(crate) without: Vec<RemoteProvider>,
+    #[arg(long, value_name = "SOURCE", value_parser = external_provider())]
+    pub(crate) without: Vec<Provider>,
 }
 
-/// An endpoints provider that the control plane queries over the network, and that may be unreachable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum RemoteProvider {
-    /// Consul
-    Consul,
-    /// Azure
-    Azure,
-}
-
-impl RemoteProvider {
-    pub(crate) fn provider(self) -> Provider {
-        match self {
-            Self::Consul => Provider::Consul,
-            Self::Azure => Provider::Azure,
-        }
-    }
+/// Parses the name of an external provider, which may be unreachable when the control plane starts.
+fn external_provider() -> impl TypedValueParser<Value = Provider> {
+    let names = Provider::external()
+        .map(|provider| PossibleValue::new(provider.name()).help(provider.title()));
+    PossibleValuesParser::new(names).try_map(|name| {
+        Provider::external().find(|provider| provider.name() == name).ok_or("unknown provider")
+    })
 }
 
 /// A command of `ironmesh provider`.

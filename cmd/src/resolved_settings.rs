@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use ironmesh_admin::Client;
+use ironmesh_catalog::Provider;
 use ironmesh_config_language::{Document, render};
 use ironmesh_config_settings::{
     AzureCloudSetting, AzureCredentialSetting, AzureSettings, ConsulSettings, EtcdSettings,
@@ -12,7 +13,7 @@ use ironmesh_config_settings::{
 };
 use ironmesh_control_plane::Options;
 
-use crate::cli::{ConfigArgument, RemoteProvider};
+use crate::cli::ConfigArgument;
 use crate::exit::InvalidInput;
 
 /// The default settings file.
@@ -79,14 +80,14 @@ impl ResolvedSettings {
     }
 
     /// The options of a control plane with these settings.
-    pub(crate) fn options(self, without: &[RemoteProvider]) -> Options {
+    pub(crate) fn options(self, without: &[Provider]) -> Options {
         Options {
             admin_socket: self.admin_socket(),
             settings: self.settings,
             state: self.state,
             policy: self.policy,
             key_encryption_key: self.key_encryption_key,
-            without: without.iter().map(|provider| provider.provider()).collect(),
+            without: without.iter().copied().collect(),
         }
     }
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::endpoint_status::{EndpointState, EndpointStatus, ExclusionReason};
-use crate::endpoint::{Endpoint, Provider};
+use crate::endpoint::{Endpoint, Provider, ProviderKind};
 use crate::name::ServiceName;
 use crate::proxy::{JoinRecord, ProxyId};
 use crate::proxy_index::ProxyIndex;
@@ -126,11 +126,11 @@ impl EndpointClassifier<'_> {
     /// Whether policy itself queries a provider for the service's endpoints. Anyone with write access to Consul may
     /// tag an instance as belonging to a service, so a tag never allows plaintext.
     pub(super) fn is_queried(&self, provider: Provider) -> bool {
-        match provider {
-            Provider::Static => true,
+        match provider.kind() {
+            ProviderKind::Policy => true,
             // The application of a registered endpoint may be reachable by its proxy alone.
-            Provider::Registered => false,
-            external => self.providers.contains(&external),
+            ProviderKind::JoinRecords => false,
+            ProviderKind::External => self.providers.contains(&provider),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ironmesh_catalog::endpoint_source::{EndpointSource, Providers, StaticEndpoint};
+use ironmesh_catalog::endpoint_source::{EndpointSource, StaticEndpoint};
 use ironmesh_catalog::finding::Spot;
 use ironmesh_catalog::name::ServiceName;
 use ironmesh_catalog::service::{EscapedSlashes, External, Port, Resolution, Service, Visibility};
@@ -190,12 +190,11 @@ fn endpoints(old: &EndpointSource, new: &EndpointSource) -> Vec<String> {
 
 fn all(source: &EndpointSource) -> BTreeSet<String> {
     match source {
-        EndpointSource::Providers(Providers { registered, fixed, consul, azure }) => {
+        EndpointSource::Providers(providers) => {
             let enrolled = "endpoints that are the enrolled proxies".to_owned();
-            let in_consul = consul.iter().map(|query| format!("endpoints that are {query}"));
-            let in_azure = azure.iter().map(|query| format!("endpoints that are {query}"));
-            let all = registered.then_some(enrolled).into_iter().chain(in_consul).chain(in_azure);
-            all.chain(fixed.iter().map(listed)).collect()
+            let queried = providers.queries().map(|query| format!("endpoints that are {query}"));
+            let all = providers.registered.then_some(enrolled).into_iter().chain(queried);
+            all.chain(providers.fixed.iter().map(listed)).collect()
         }
         EndpointSource::Hostname => ["endpoints that proxies look up".to_owned()].into(),
         EndpointSource::Subset { of, labels } => {

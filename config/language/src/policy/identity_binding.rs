@@ -27,10 +27,10 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
         labels::read(value, "no labels never mean any endpoint: name one, or leave this out")
     });
     let trusted_providers = table.optional("trusted_providers", |value| {
-        let providers = value.at_least_one("leave it out to trust none", |item| {
-            // Providers that are always trusted: join records, and lists in policy.
-            item.word("provider", &Provider::EXTERNAL)
-        })?;
+        // Join records and lists in policy are always trusted.
+        let words: Vec<_> = Provider::external().map(|one| (one.name(), one)).collect();
+        let providers = value
+            .at_least_one("leave it out to trust none", |item| item.word("provider", &words))?;
         Ok((BTreeSet::from_iter(providers), value))
     });
     let trusted_providers = trusted_providers.and_then(|given| match given {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use ironmesh_catalog::{
-    Finding, Hostname, IngressBackend, IngressEntry, IngressPort, IngressSource, Provider, Service,
+    Finding, Hostname, IngressBackend, IngressEntry, IngressPort, IngressSource, Service,
     ServiceName, ServicePort,
 };
 
@@ -139,14 +139,13 @@ fn without_addresses(draft: &Draft<'_>, object: &IngressBackend) -> Vec<Finding>
     object.sources.iter().filter_map(finding).collect()
 }
 
-/// The finding for a source service whose endpoints Consul or Azure discovers. A user who may register endpoints
+/// The finding for a source service whose endpoints an external provider discovers. A user who may register endpoints
 /// there could grant itself access, so ingress does not use their addresses.
 fn found_by_a_provider(draft: &Draft<'_>, object: &IngressBackend) -> Vec<Finding> {
     let finding = |source: &IngressSource| {
         let IngressSource::Service(name) = source else { return None };
         let service = find(draft, name)?;
-        let providers = service.endpoints.providers()?;
-        let by = Provider::external().find(|one| providers.include(*one))?;
+        let by = service.endpoints.providers()?.external().next()?;
         let message = format!(
             "source `{}` does not include the endpoints that {by} finds: only those that policy lists, and proxies enrolled for the service",
             name.name

@@ -77,8 +77,7 @@ fn has_no_labelled(splits: &Splits<'_>, service: &Service) -> bool {
     let EndpointSource::Subset { of, labels } = &service.endpoints else { return false };
     let providers = splits.service(of).and_then(|whole| whole.endpoints.providers());
     providers.is_some_and(|providers| {
-        providers.consul.is_none()
-            && providers.azure.is_empty()
+        providers.external().next().is_none()
             && !providers.registered
             && !providers.fixed.iter().any(|endpoint| endpoint.labels.include(labels))
     })

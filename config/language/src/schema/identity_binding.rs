@@ -35,7 +35,7 @@ pub(super) const KIND: Kind = Kind {
                 name: "trusted_providers",
                 about: "Providers whose labels count for `endpoint_labels`, besides join records and `static` endpoints.",
                 form: Form::AtLeastOne(&Form::Word(|| {
-                    Provider::EXTERNAL.map(|(word, _)| word).to_vec()
+                    Provider::external().map(Provider::name).collect()
                 })),
                 left_out: WhenOmitted::Means("none"),
             },

@@ -1,8 +1,6 @@
 //! `external`, `hostname` and `resolution`: a service outside of the mesh.
 
-use ironmesh_catalog::{
-    EndpointSource, External, Finding, Hostname, Port, Provider, Providers, Resolution,
-};
+use ironmesh_catalog::{EndpointSource, External, Finding, Hostname, Port, Providers, Resolution};
 
 use crate::codes;
 use crate::table::{FindingReported, Table, Value};
@@ -28,9 +26,8 @@ pub(super) fn read(
     }
     let source = endpoints.as_ref().map_err(|reported| *reported)?.as_ref();
     let is_listed = source.is_some();
-    let is_found = |providers: &Providers| {
-        Provider::external().chain([Provider::Registered]).any(|one| providers.include(one))
-    };
+    let is_found =
+        |providers: &Providers| providers.registered || providers.external().next().is_some();
     if source.and_then(EndpointSource::providers).is_some_and(is_found)
         && let Some(value) = table.get("endpoints")
     {
