@@ -9,13 +9,17 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// An error with all its causes, on one line.
+/// An error with all its causes, on one line. A cause that ends the text already is not repeated: some libraries
+/// include the cause in the text of its error.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
-        // Writing to a string does not fail.
-        let _ = write!(text, ": {cause}");
+        let words = cause.to_string();
+        if !text.ends_with(&words) {
+            text.push_str(": ");
+            text.push_str(&words);
+        }
         source = cause.source();
     }
     text
@@ -75,6 +79,18 @@ fn escape(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{0}")]
+    struct Failure(&'static str, #[source] Option<Box<Failure>>);
+
+    #[test]
+    fn chain_names_each_cause_once() {
+        let cause = Failure("disk is full", None);
+        let error = Failure("cannot write: disk is full", Some(Box::new(cause)));
+        let error = Failure("cannot store the policy", Some(Box::new(error)));
+        assert_eq!(chain(&error), "cannot store the policy: cannot write: disk is full");
+    }
 
     /// Every character that a terminal or an editor obeys, but for line feed and tab.
     fn hidden() -> impl Iterator<Item = char> {

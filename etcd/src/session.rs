@@ -10,6 +10,7 @@ use etcd_client::{
     WatchOptions, WatchStream,
 };
 use ironmesh_catalog::Secret;
+use ironmesh_catalog::text::chain;
 use tokio::time::timeout;
 use tonic::Code;
 use tonic::transport::Endpoint;
@@ -314,15 +315,7 @@ fn failed(error: Error, what: &'static str) -> SessionError {
 
 /// The text of an error with its causes: a transport error is useless without them.
 fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let words = cause.to_string();
-        if !text.ends_with(&words) {
-            text = format!("{text}: {words}");
-        }
-        source = cause.source();
-    }
+    let mut text = chain(error);
     // The settings name the files that TLS uses.
     if text.contains("invalid peer certificate") {
         text.push_str("; look at `ca` in the settings");

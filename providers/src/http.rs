@@ -4,9 +4,10 @@
 
 mod tls;
 
-use std::error::Error;
+use std::error::Error as _;
 use std::time::Duration;
 
+use ironmesh_catalog::text::chain;
 use reqwest::header::{HeaderMap, HeaderValue};
 use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder, RequestBuilder, StatusCode};
@@ -110,16 +111,10 @@ pub(crate) fn secret_header(secret: &str) -> Option<HeaderValue> {
 /// Returns the causes of an error, without the URL: reqwest's own message says only that the
 /// request failed.
 fn causes(error: reqwest::Error) -> String {
-    let mut causes = Vec::new();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let words = cause.to_string();
-        if causes.last().is_none_or(|last: &String| !last.contains(&words)) {
-            causes.push(words);
-        }
-        source = cause.source();
+    match error.source() {
+        Some(source) => chain(source),
+        None => error.without_url().to_string(),
     }
-    if causes.is_empty() { error.without_url().to_string() } else { causes.join(": ") }
 }
 
 #[cfg(test)]

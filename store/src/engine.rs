@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use ironmesh_catalog::text::chain;
 use parking_lot::RwLock;
 use redb::{CommitError, Database, DatabaseError, StorageError, TableError, TransactionError};
 
@@ -147,19 +148,4 @@ fn is_disk_failure(failure: &Failure) -> bool {
         }
     });
     storage.is_some_and(|storage| !matches!(storage, StorageError::ValueTooLarge(_)))
-}
-
-/// An error with all its causes, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        // redb repeats its cause.
-        let cause_text = cause.to_string();
-        if !text.ends_with(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    text
 }

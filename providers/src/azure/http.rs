@@ -1,10 +1,10 @@
 //! HTTP requests to Azure: it selects the client of each. It never interprets an answer.
 
-use std::error::Error as _;
 use std::path::Path;
 use std::time::Duration;
 
 use ironmesh_catalog::Secret;
+use ironmesh_catalog::text::chain;
 use parking_lot::Mutex;
 use reqwest::{Client, ClientBuilder, Method, Url};
 use rustls::{ClientConfig, RootCertStore};
@@ -103,9 +103,7 @@ impl Http {
         let client = match self.client(&url, is_metadata) {
             Ok(client) => client,
             Err(error) => {
-                let source = error.source().map(|source| format!(": {source}"));
-                let reason = format!("{error}{}", source.unwrap_or_default());
-                return Err(RequestError::Transport { host, reason });
+                return Err(RequestError::Transport { host, reason: chain(&error) });
             }
         };
         let method = if body.is_some() { Method::POST } else { Method::GET };

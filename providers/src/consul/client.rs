@@ -1,11 +1,11 @@
 //! HTTP requests to one Consul agent. This module never selects the agent, and never interprets an
 //! answer.
 
-use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ironmesh_catalog::Secret;
+use ironmesh_catalog::text::chain;
 use parking_lot::Mutex;
 use reqwest::{Client, Url};
 
@@ -89,9 +89,8 @@ impl Clients {
         state.fingerprint = fingerprint;
         let renewed = state.renew(options);
         if let Err(error) = &renewed {
-            let source = error.source().map(|source| format!(": {source}")).unwrap_or_default();
             tracing::warn!(
-                reason = format!("{error}{source}"),
+                reason = chain(error),
                 action = "the previous certificates stay in use",
                 "cannot use the new consul certificates"
             );
