@@ -9,10 +9,11 @@ mod split;
 mod tcp;
 mod thief;
 
+use ironmesh_catalog::text::chain;
 use serde_json::json;
 use tokio::time::{Duration, Instant, sleep};
 
-use crate::error::{DemoError, Problem, chain};
+use crate::error::{DemoError, Problem};
 use crate::options::{DemoOptions, DemoOutput};
 use crate::printer::{Printer, print_progress};
 use crate::sidecars::listeners;

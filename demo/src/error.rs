@@ -1,9 +1,10 @@
 //! The errors of the demo.
 
-use std::fmt::Write as _;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+
+use ironmesh_catalog::text::chain;
 
 use crate::program::DemoEnvoyVersion;
 
@@ -160,16 +161,4 @@ impl<E: std::error::Error> From<E> for Problem {
     fn from(error: E) -> Self {
         Self(chain(&error))
     }
-}
-
-/// An error with all its causes, as one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        // Writing to a string does not fail.
-        let _ = write!(text, ": {cause}");
-        source = cause.source();
-    }
-    text
 }

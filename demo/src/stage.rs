@@ -3,12 +3,13 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use ironmesh_catalog::text::chain;
 use tokio::time::Duration;
 
 use crate::addresses::Network;
 use crate::applications::{Records, Store, Warehouse};
 use crate::child::{Child, Tether};
-use crate::error::{DemoError, chain};
+use crate::error::DemoError;
 use crate::folder::WorkingFolder;
 use crate::options::DemoOptions;
 use crate::policy::PolicyFolder;

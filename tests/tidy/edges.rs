@@ -50,7 +50,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
             "ironmesh-xds-wire",
         ],
     ),
-    ("ironmesh-demo", &[]),
+    ("ironmesh-demo", &["ironmesh-catalog"]),
     ("ironmesh-etcd", &["ironmesh-catalog"]),
     ("ironmesh-providers", &["ironmesh-catalog"]),
     ("ironmesh-sidecar", &["ironmesh-catalog"]),

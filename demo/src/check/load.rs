@@ -5,12 +5,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ironmesh_catalog::text::chain;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::thief::{BOOK, expect};
-use crate::error::{Problem, chain};
+use crate::error::Problem;
 use crate::http_client::{HttpConnection, Version};
 use crate::ledger::Ledger;
 
