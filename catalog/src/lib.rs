@@ -9,6 +9,7 @@
 //! Start reading at [`Snapshot`], one consistent state of the mesh.
 
 pub mod allowed_traffic;
+pub mod backoff;
 pub mod certificate;
 pub mod cited;
 pub mod codes;

@@ -18,7 +18,6 @@ use ironmesh_catalog::{
 };
 
 pub mod azure;
-mod backoff;
 mod combine;
 pub mod consul;
 mod findings;

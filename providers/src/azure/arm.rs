@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ironmesh_catalog::Secret;
+use ironmesh_catalog::backoff::shortened;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use reqwest::{StatusCode, Url};
@@ -250,7 +251,7 @@ impl Arm {
             if attempt >= ATTEMPTS {
                 return Err(error);
             }
-            sleep(crate::backoff::shortened(self.retry * attempt)).await;
+            sleep(shortened(self.retry * attempt)).await;
         }
     }
 

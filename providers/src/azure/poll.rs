@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ironmesh_catalog::backoff::{Backoff, spread};
 use ironmesh_catalog::{AzureQuery, ServiceName};
 use jiff::Timestamp;
 use reqwest::StatusCode;
@@ -16,7 +17,6 @@ use super::lists::{Contents, Fetched, List, ListOutcome};
 use super::options::AzureOptions;
 use super::report_builder::{ReportBuilder, SharedReport};
 use crate::Stale;
-use crate::backoff::{Backoff, spread};
 
 mod budget;
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use fs_err::os::unix::fs::OpenOptionsExt as _;
 use ironmesh_catalog::Secret;
+use ironmesh_catalog::backoff::Backoff;
 use jiff::Timestamp;
 use reqwest::header::HeaderValue;
 use reqwest::{StatusCode, Url};
@@ -21,7 +22,6 @@ use super::http::{Body, Http, HttpResponse, Request};
 use super::options::{AzureCredential, AzureOptions};
 use super::survey::Call;
 use super::urls::AzureUrls;
-use crate::backoff::Backoff;
 
 /// The metadata service answers 410 while it is updated. The wait, in multiples of the first wait,
 /// and the number of retries. (Azure documents up to 70 s.)

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ironmesh_catalog::Secret;
+use ironmesh_catalog::backoff::Backoff;
 use reqwest::Url;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -19,7 +20,6 @@ use super::error::RequestError;
 use super::options::ConsulOptions;
 use super::preflight::{Objection, Preflight, Rights};
 use super::token::TokenFile;
-use crate::backoff::Backoff;
 use crate::http::HttpError;
 
 /// The interval of checks of the active agent. An agent behind a network that drops packets checks

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ironmesh_catalog::backoff::Backoff;
 use tokio::time::{Instant, sleep};
 
 use super::agent_selector::AgentSelector;
@@ -15,7 +16,6 @@ use super::options::ConsulOptions;
 use super::preflight::{self, Rights};
 use super::query_health::{HealthyQueries, QueryHealth};
 use super::query_slots::QuerySlots;
-use crate::backoff::Backoff;
 
 /// The time beyond the agent's wait for which the query waits. (The agent itself adds up to a
 /// sixteenth of the wait, so that answers do not come together.)

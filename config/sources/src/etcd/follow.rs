@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use ironmesh_catalog::backoff::Backoff;
 use ironmesh_etcd::{EtcdError, KeyValue, Session, SessionError, Watch};
 use tokio::time::{Instant, sleep_until};
 
@@ -33,8 +34,8 @@ pub struct EtcdFollower {
     next_poll: Instant,
     /// The earliest time of the next poll.
     not_before: Instant,
-    /// The number of failed polls in a row.
-    failures: u32,
+    /// The wait after a failed poll.
+    backoff: Backoff,
 }
 
 impl std::fmt::Debug for EtcdFollower {
@@ -54,7 +55,7 @@ impl EtcdFollower {
             is_due: true,
             next_poll: now,
             not_before: now,
-            failures: 0,
+            backoff: Backoff::new(BACKOFF.0, BACKOFF.1),
         }
     }
 
@@ -107,7 +108,7 @@ impl EtcdFollower {
         for _ in 0..most {
             match self.poll_once().await {
                 Ok(outcome) => {
-                    self.failures = 0;
+                    self.backoff.reset();
                     return self.pushed(outcome);
                 }
                 Err(error) => {
@@ -118,8 +119,7 @@ impl EtcdFollower {
             }
         }
         self.reported = None;
-        self.not_before = Instant::now() + backoff(self.failures);
-        self.failures = self.failures.saturating_add(1);
+        self.not_before = Instant::now() + self.backoff.step();
         let first = tried.len().saturating_sub(endpoints);
         Err(EtcdError::all(tried.split_off(first)).into())
     }
@@ -184,28 +184,5 @@ async fn poll(
         Ok(pushed) => Ok(PollOutcome::New(entry, Ok(pushed))),
         Err(ReadError::Damaged(damage)) => Ok(PollOutcome::New(entry, Err(damage))),
         Err(ReadError::Session(error)) => Err(error),
-    }
-}
-
-/// The backoff after so many failures: half of it is random, so that many control planes do not reconnect at
-/// the same time.
-fn backoff(failures: u32) -> Duration {
-    let (first, most) = BACKOFF;
-    let longest = first.saturating_mul(2_u32.saturating_pow(failures.min(10))).min(most);
-    longest / 2 + longest / 2 * fastrand::u32(..1000) / 1000
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn backoff_grows_up_to_a_bound_with_jitter() {
-        for (failures, longest) in [(0, 250), (1, 500), (4, 4000), (5, 5000), (u32::MAX, 5000)] {
-            let longest = Duration::from_millis(longest);
-            let waits: Vec<_> = (0..100).map(|_| backoff(failures)).collect();
-            assert!(waits.iter().all(|wait| (longest / 2..=longest).contains(wait)), "{waits:?}");
-            assert!(waits.iter().any(|wait| *wait != waits[0]), "{waits:?}");
-        }
     }
 }

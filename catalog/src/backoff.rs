@@ -1,47 +1,53 @@
-//! Waits between attempts, with jitter.
+//! Backoff: waits between attempts, with jitter.
+//!
+//! The jitter of [`Backoff::step`] and [`shortened`] takes up to a half off a wait: clients that fail together do not
+//! retry together, and none waits for less than half. The jitter of [`spread`] adds up to an eighth: periodic requests
+//! spread in time, and are never more frequent than configured. The random numbers need no seed: no output
+//! follows from them.
 
 use std::time::Duration;
 
 /// Waits that double with each attempt up to a limit. Each is shortened at random by up to a half,
 /// so that clients that start together do not retry together.
 #[derive(Debug)]
-pub(crate) struct Backoff {
+pub struct Backoff {
     least: Duration,
     most: Duration,
     next: Duration,
 }
 
 impl Backoff {
-    pub(crate) fn new(least: Duration, most: Duration) -> Self {
+    /// A backoff from `least` up to `most`.
+    pub fn new(least: Duration, most: Duration) -> Self {
         Self { least, most, next: least }
     }
 
     /// Returns the wait before the next attempt.
-    pub(crate) fn step(&mut self) -> Duration {
+    pub fn step(&mut self) -> Duration {
         let wait = self.next;
         self.next = (wait * 2).min(self.most);
         shortened(wait)
     }
 
     /// Whether the wait has reached its limit.
-    pub(crate) fn is_longest(&self) -> bool {
+    pub fn is_longest(&self) -> bool {
         self.next >= self.most
     }
 
     /// Resets the wait to the shortest, after a success.
-    pub(crate) fn reset(&mut self) {
+    pub fn reset(&mut self) {
         self.next = self.least;
     }
 }
 
 /// Returns the wait plus up to an eighth of it. Periodic requests spread in time, and are never
 /// more frequent than `wait` allows.
-pub(crate) fn spread(wait: Duration) -> Duration {
+pub fn spread(wait: Duration) -> Duration {
     wait + wait.saturating_sub(shortened(wait)) / 4
 }
 
 /// Returns a random wait between a half of it and all of it.
-pub(crate) fn shortened(wait: Duration) -> Duration {
+pub fn shortened(wait: Duration) -> Duration {
     wait.saturating_sub(wait * fastrand::u32(..512) / 1024)
 }
 
