@@ -2,7 +2,9 @@ use ironmesh_xds_wire::{ErrorDetail, SotwRequest};
 use tokio::time::Instant;
 
 use super::*;
+use crate::overlay::Overlay;
 use crate::sotw::{SotwOutput, SotwStream};
+use crate::stream::{Acked, Nacked};
 use crate::test_resources::{cluster, listener, set};
 
 /// An aggregated stream from this machine.
