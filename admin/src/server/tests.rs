@@ -2,13 +2,26 @@ use std::net::SocketAddr;
 use std::sync::{Condvar, Mutex, mpsc};
 use std::time::Duration;
 
+use ironmesh_analysis::verdict::{EgressQuestion, EgressVerdict, IngressQuestion, IngressVerdict};
+use ironmesh_analysis::{Question, Verdict};
+use ironmesh_catalog::ServiceName;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::read_queue::{MAX_CONCURRENT_READS, MAX_QUEUED_READS};
 use super::*;
+use crate::api::{
+    AuditView, BootstrapRequest, BootstrapResponse, ProxyConfig, ProxyDetail, Readiness,
+    RevisionList, RevokeRequest, Revoked, RollbackRequest, RolledBack,
+};
+use crate::convergence::{ConvergenceView, WaitAnswer, WaitRequest};
+use crate::endpoints::{AcceptedEndpoints, EndpointList};
+use crate::plan::{Plan, PlanRequest};
+use crate::proxies::{ProxyPage, ProxyQuery};
+use crate::removals::{AcceptRemovalRequest, AcceptedRemoval};
 
 /// A control plane that examines a proxy until it is released.
 struct Slow {

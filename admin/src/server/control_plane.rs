@@ -1,0 +1,128 @@
+//! The interface of a control plane that the admin API serves, and the errors of its requests.
+
+use std::pin::Pin;
+use std::sync::Weak;
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use ironmesh_analysis::verdict::{EgressQuestion, EgressVerdict, IngressQuestion, IngressVerdict};
+use ironmesh_analysis::{Question, Verdict};
+use ironmesh_catalog::ServiceName;
+
+use crate::api::{
+    AuditView, BootstrapRequest, BootstrapResponse, ErrorBody, ProxyConfig, ProxyDetail, Readiness,
+    RevisionList, RevokeRequest, Revoked, RollbackRequest, RolledBack,
+};
+use crate::convergence::{ConvergenceView, WaitAnswer, WaitRequest};
+use crate::endpoints::{AcceptedEndpoints, EndpointList};
+use crate::plan::{Plan, PlanRequest};
+use crate::proxies::{ProxyPage, ProxyQuery};
+use crate::removals::{AcceptRemovalRequest, AcceptedRemoval};
+
+/// The interface of a running control plane for the admin API.
+pub trait ControlPlane: Send + Sync + 'static {
+    /// Whether the control plane is ready, and the state of policy and mesh.
+    fn readiness(&self) -> Readiness;
+
+    /// A page of the enrolled proxies.
+    fn proxies(&self, query: &ProxyQuery) -> Result<ProxyPage, ApiError>;
+
+    /// The details of the proxy with this name, or whose UUID is or begins with `id`. Takes as long as examining all its resources.
+    fn proxy(&self, id: &str) -> Result<ProxyDetail, ApiError>;
+
+    /// All resources of the proxy with this name, or whose UUID is or begins with `id`. Takes as long as encoding them.
+    fn proxy_config(&self, id: &str) -> Result<ProxyConfig, ApiError>;
+
+    /// Revokes the proxy whose UUID is or begins with `id`, for good. May block on the store.
+    fn revoke(&self, id: &str, request: &RevokeRequest) -> Result<Revoked, ApiError>;
+
+    /// The endpoints of a service, or of all. Takes as long as examining all of them.
+    fn endpoints(&self, service: Option<&ServiceName>) -> Result<EndpointList, ApiError>;
+
+    /// Accepts the endpoint removal that is held back for a service. Blocks until that is done.
+    fn accept_endpoints(&self, service: &ServiceName) -> Result<AcceptedEndpoints, ApiError>;
+
+    /// Whether policy allows a call, and why.
+    fn explain(&self, question: &Question) -> Result<Verdict, ApiError>;
+
+    /// Whether policy allows a call that leaves the mesh, and why.
+    fn explain_outward(&self, question: &EgressQuestion) -> Result<EgressVerdict, ApiError>;
+
+    /// Whether policy allows a call from outside of the mesh, and why.
+    fn explain_inward(&self, question: &IngressQuestion) -> Result<IngressVerdict, ApiError>;
+
+    /// Predicts what other policy documents would change, and changes nothing. Takes as long as compiling all proxies
+    /// twice, and stops early if the client disconnects.
+    fn plan(&self, request: &PlanRequest, cancellation: &Cancellation) -> Result<Plan, ApiError>;
+
+    /// The stored policy revisions. May block on the store.
+    fn policy_revisions(&self) -> Result<RevisionList, ApiError>;
+
+    /// Makes an earlier policy revision active again. May block on the store.
+    fn roll_back(&self, request: RollbackRequest) -> Result<RolledBack, ApiError>;
+
+    /// Activates a removal from the policy folder that is held back. May block on the store.
+    fn accept_removal(&self, request: AcceptRemovalRequest) -> Result<AcceptedRemoval, ApiError>;
+
+    /// How far all proxies have ACKed what they should have. Takes as long as listing those that have not.
+    fn convergence(&self) -> ConvergenceView;
+
+    /// Whether a policy revision is synced now. Takes as long as listing the proxies that have not ACKed everything.
+    fn policy_wait(&self, request: &WaitRequest) -> Result<WaitAnswer, ApiError>;
+
+    /// The next change of what [`ControlPlane::policy_wait`] answers.
+    fn next_change(&self) -> NextChange;
+
+    /// The calls that strict mode would deny, of services in audit mode.
+    fn audit(&self) -> AuditView;
+
+    /// The metrics, in the OpenMetrics text format.
+    fn metrics(&self) -> String;
+
+    /// Enrolls proxies, all or none. May block on the store.
+    fn bootstrap(&self, request: &BootstrapRequest) -> Result<BootstrapResponse, ApiError>;
+}
+
+/// Resolves at a change.
+pub type NextChange = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Detects that the client no longer waits for its answer.
+#[derive(Debug)]
+pub struct Cancellation(pub(super) Weak<()>);
+
+impl Cancellation {
+    /// Whether the client no longer waits.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.strong_count() == 0
+    }
+}
+
+/// The error of an admin API request.
+#[derive(Debug, thiserror::Error)]
+pub enum ApiError {
+    /// The request is invalid.
+    #[error("{0}")]
+    BadRequest(String),
+    /// The named object does not exist.
+    #[error("{0}")]
+    NotFound(String),
+    /// The control plane is busy, or not ready.
+    #[error("{0}")]
+    Busy(String),
+    /// The control plane failed.
+    #[error("{0}")]
+    Internal(String),
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let status = match self {
+            Self::BadRequest(_) => StatusCode::BAD_REQUEST,
+            Self::NotFound(_) => StatusCode::NOT_FOUND,
+            Self::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        (status, Json(ErrorBody { error: self.to_string() })).into_response()
+    }
+}

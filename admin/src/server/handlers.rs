@@ -1,0 +1,236 @@
+//! The handlers of the admin API, one for each route.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{Extension, Path as Parameter, Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get};
+use ironmesh_catalog::{InvalidName, ServiceName};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout_at};
+
+use super::read_queue::{JsonBody, ReadQueue, blocking};
+use super::{ApiError, Cancellation, ControlPlane, Shared};
+use crate::api::{BootstrapRequest, Readiness, RevokeRequest, RollbackRequest};
+use crate::convergence::{MAX_WAIT, WaitOutcome, WaitRequest};
+use crate::plan::PlanRequest;
+use crate::proxies::ProxyQuery;
+use crate::removals::AcceptRemovalRequest;
+
+/// The most requests that wait for a policy revision at once.
+const MAX_WAITS: usize = 64;
+
+/// Limits the requests that wait for a policy revision.
+#[derive(Debug, Clone)]
+pub(super) struct Waits(Arc<Semaphore>);
+
+impl Default for Waits {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(MAX_WAITS)))
+    }
+}
+
+pub(super) async fn metrics(
+    State(control_plane): State<Shared>,
+    Extension(queue): Extension<ReadQueue>,
+) -> Result<impl IntoResponse, ApiError> {
+    let text = queue.run(move || Ok(control_plane.metrics())).await?;
+    let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    Ok(([(header::CONTENT_TYPE, content_type)], text))
+}
+
+pub(super) async fn readyz(State(control_plane): State<Shared>) -> Result<Response, ApiError> {
+    blocking(move || with_status(&control_plane.readiness())).await
+}
+
+/// `/readyz` without lines of policy, for clients that may not be allowed to read policy.
+pub(super) async fn readyz_without_lines(
+    State(control_plane): State<Shared>,
+) -> Result<Response, ApiError> {
+    let answer = move || {
+        let mut readiness = control_plane.readiness();
+        readiness.policy.annotated.clear();
+        with_status(&readiness)
+    };
+    blocking(answer).await
+}
+
+fn with_status(readiness: &Readiness) -> Result<Response, ApiError> {
+    let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    Ok((status, JsonBody::encode(readiness)?).into_response())
+}
+
+pub(super) async fn audit(
+    State(control_plane): State<Shared>,
+    Extension(queue): Extension<ReadQueue>,
+) -> Result<JsonBody, ApiError> {
+    queue.answer(move || Ok(control_plane.audit())).await
+}
+
+pub(super) async fn convergence(
+    State(control_plane): State<Shared>,
+    Extension(queue): Extension<ReadQueue>,
+) -> Result<JsonBody, ApiError> {
+    queue.answer(move || Ok(control_plane.convergence())).await
+}
+
+/// Answers when the wait is decided, or its time is over.
+pub(super) async fn policy_wait(
+    State(control_plane): State<Shared>,
+    Extension(waits): Extension<Waits>,
+    Json(request): Json<WaitRequest>,
+) -> Result<JsonBody, ApiError> {
+    let busy = |_| ApiError::Busy(format!("{MAX_WAITS} requests wait already: try again"));
+    let _wait = waits.0.try_acquire().map_err(busy)?;
+    let deadline = Instant::now() + Duration::from_millis(request.timeout_ms).min(MAX_WAIT);
+    loop {
+        // Before the look: a change after it ends the pause.
+        let change = control_plane.next_change();
+        let (query, state) = (request.clone(), Arc::clone(&control_plane));
+        let answer = blocking(move || state.policy_wait(&query)).await?;
+        let is_decided = matches!(answer.outcome, WaitOutcome::Synced | WaitOutcome::Superseded);
+        if is_decided || timeout_at(deadline, change).await.is_err() {
+            return blocking(move || JsonBody::encode(&answer)).await;
+        }
+    }
+}
+
+pub(super) async fn proxies(
+    State(control_plane): State<Shared>,
+    Extension(queue): Extension<ReadQueue>,
+    Query(query): Query<ProxyQuery>,
+) -> Result<JsonBody, ApiError> {
+    queue.answer(move || control_plane.proxies(&query)).await
+}
+
+pub(super) async fn policy_revisions(
+    State(control_plane): State<Shared>,
+    Extension(queue): Extension<ReadQueue>,
+) -> Result<JsonBody, ApiError> {
+    queue.answer(move || control_plane.policy_revisions()).await
+}
+
+pub(super) async fn roll_back(
+    State(control_plane): State<Shared>,
+    Json(request): Json<RollbackRequest>,
+) -> Result<JsonBody, ApiError> {
+    blocking(move || JsonBody::encode(&control_plane.roll_back(request)?)).await
+}
+
+pub(super) async fn accept_removal(
+    State(control_plane): State<Shared>,
+    Json(request): Json<AcceptRemovalRequest>,
+) -> Result<JsonBody, ApiError> {
+    blocking(move || JsonBody::encode(&control_plane.accept_removal(request)?)).await
+}
+
+pub(super) async fn bootstrap(
+    State(control_plane): State<Shared>,
+    Json(request): Json<BootstrapRequest>,
+) -> Result<JsonBody, ApiError> {
+    blocking(move || JsonBody::encode(&control_plane.bootstrap(&request)?)).await
+}
+
+pub(super) async fn proxy(
+    State(control_plane): State<Shared>,
+    Extension(queue): Extension<ReadQueue>,
+    Parameter(id): Parameter<String>,
+) -> Result<JsonBody, ApiError> {
+    queue.answer(move || control_plane.proxy(&id)).await
+}
+
+pub(super) async fn proxy_config(
+    State(control_plane): State<Shared>,
+    Extension(queue): Extension<ReadQueue>,
+    Parameter(id): Parameter<String>,
+) -> Result<JsonBody, ApiError> {
+    queue.answer(move || control_plane.proxy_config(&id)).await
+}
+
+pub(super) async fn revoke(
+    State(control_plane): State<Shared>,
+    Parameter(id): Parameter<String>,
+    Json(request): Json<RevokeRequest>,
+) -> Result<JsonBody, ApiError> {
+    blocking(move || JsonBody::encode(&control_plane.revoke(&id, &request)?)).await
+}
+
+/// The query of `/v1/explain…`.
+#[derive(Debug, Deserialize)]
+struct QuestionQuery {
+    /// The question, as JSON.
+    question: String,
+}
+
+/// The route of one kind of question: in the query, or in the body if it is too long for that.
+pub(super) fn explain_route<Q, V>(
+    answer: fn(&dyn ControlPlane, &Q) -> Result<V, ApiError>,
+) -> MethodRouter<Shared>
+where
+    Q: DeserializeOwned + Send + 'static,
+    V: Serialize + Send + 'static,
+{
+    let in_query =
+        move |State(control_plane): State<Shared>,
+              Extension(queue): Extension<ReadQueue>,
+              Query(QuestionQuery { question }): Query<QuestionQuery>| async move {
+            let question: Q = serde_json::from_str(&question).map_err(|error| {
+                ApiError::BadRequest(format!("`question` is malformed: {error}"))
+            })?;
+            queue.answer(move || answer(&*control_plane, &question)).await
+        };
+    let in_body = move |State(control_plane): State<Shared>,
+                        Extension(queue): Extension<ReadQueue>,
+                        Json(question): Json<Q>| async move {
+        queue.answer(move || answer(&*control_plane, &question)).await
+    };
+    get(in_query).post(in_body)
+}
+
+pub(super) async fn all_endpoints(
+    State(control_plane): State<Shared>,
+    Extension(queue): Extension<ReadQueue>,
+) -> Result<JsonBody, ApiError> {
+    queue.answer(move || control_plane.endpoints(None)).await
+}
+
+pub(super) async fn endpoints(
+    State(control_plane): State<Shared>,
+    Extension(queue): Extension<ReadQueue>,
+    Parameter(service): Parameter<(String, String)>,
+) -> Result<JsonBody, ApiError> {
+    let service = service_name(&service)?;
+    queue.answer(move || control_plane.endpoints(Some(&service))).await
+}
+
+pub(super) async fn accept_endpoints(
+    State(control_plane): State<Shared>,
+    Parameter(service): Parameter<(String, String)>,
+) -> Result<JsonBody, ApiError> {
+    let service = service_name(&service)?;
+    blocking(move || JsonBody::encode(&control_plane.accept_endpoints(&service)?)).await
+}
+
+/// The service that a path names by its namespace and its name.
+fn service_name((namespace, name): &(String, String)) -> Result<ServiceName, ApiError> {
+    let text = format!("{namespace}/{name}");
+    text.parse().map_err(|invalid: InvalidName| ApiError::BadRequest(invalid.to_string()))
+}
+
+pub(super) async fn plan(
+    State(control_plane): State<Shared>,
+    Json(request): Json<PlanRequest>,
+) -> Result<JsonBody, ApiError> {
+    let client = Arc::new(());
+    let cancellation = Cancellation(Arc::downgrade(&client));
+    let planned =
+        blocking(move || JsonBody::encode(&control_plane.plan(&request, &cancellation)?)).await;
+    // Dropped earlier if this future is dropped, because the client has disconnected.
+    drop(client);
+    planned
+}
