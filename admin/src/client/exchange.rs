@@ -1,0 +1,168 @@
+//! One exchange with the control plane: the connection, the request, its time limit, and the check for a hang.
+
+use std::io;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, StatusCode, header};
+use http_body_util::{BodyExt, Full};
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use super::{Client, ClientError, LIMIT, LONG_LIMIT};
+use crate::api::ErrorBody;
+use crate::socket_path::check_socket_path;
+
+/// The pause between two checks of `/healthz` during a request.
+const PROBE_INTERVAL: Duration = Duration::from_millis(500);
+
+/// A connection to the socket or to the port.
+trait Connection: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<C: AsyncRead + AsyncWrite + Unpin + Send> Connection for C {}
+
+impl Client {
+    pub(super) async fn call<B: Serialize, A: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&B>,
+    ) -> Result<A, ClientError> {
+        decode(self.exchange(method, path, body, LIMIT).await?)
+    }
+
+    pub(super) async fn long_call<B: Serialize, A: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &B,
+    ) -> Result<A, ClientError> {
+        decode(self.exchange(Method::POST, path, Some(body), LONG_LIMIT).await?)
+    }
+
+    async fn connect(&self) -> io::Result<Box<dyn Connection>> {
+        Ok(match self.port {
+            Some(port) => Box::new(TcpStream::connect(port).await?),
+            None => Box::new(UnixStream::connect(&self.socket).await?),
+        })
+    }
+
+    /// Sends a request and reads the response to its end, within `limit` in all. The control plane must answer
+    /// `/healthz` first, so that one that hangs receives no change to make later. It must answer it again during the
+    /// request, so that a long limit does not hide a hang.
+    pub(super) async fn exchange<B: Serialize>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&B>,
+        limit: Duration,
+    ) -> Result<(StatusCode, Bytes), ClientError> {
+        let deadline = Instant::now() + limit;
+        self.probe(LIMIT).await?;
+        let hang = async {
+            loop {
+                sleep(PROBE_INTERVAL).await;
+                if let Err(error) = self.probe(LIMIT.saturating_sub(PROBE_INTERVAL)).await {
+                    return error;
+                }
+            }
+        };
+        let request = format!("{method} {path}");
+        let slow = |_| ClientError::Slow { socket: self.socket.clone(), request, limit };
+        tokio::select! {
+            biased;
+            answered = timeout_at(deadline, self.send(method, path, body)) => answered.map_err(slow)?,
+            error = hang => Err(error),
+        }
+    }
+
+    /// Checks that the control plane answers `/healthz`.
+    async fn probe(&self, limit: Duration) -> Result<(), ClientError> {
+        let answered = timeout(limit, self.send::<()>(Method::GET, "/healthz", None)).await;
+        let silent = |_| ClientError::Silent { socket: self.socket.clone() };
+        answered.map_err(silent)?.map(|_| ())
+    }
+
+    /// Whether a control plane answers.
+    async fn is_healthy(&self) -> bool {
+        let answer = timeout(LIMIT, self.send::<()>(Method::GET, "/healthz", None)).await;
+        matches!(answer, Ok(Ok((status, _))) if status.is_success())
+    }
+
+    /// The error of a failed connection.
+    async fn unreachable(&self, source: io::Error) -> ClientError {
+        let socket = self.socket.clone();
+        if source.kind() == io::ErrorKind::NotFound
+            && self.port.is_none()
+            && let Some(port) = self.expected_port
+        {
+            let by_port = self.clone().via_port(port);
+            if Box::pin(by_port.is_healthy()).await {
+                return ClientError::SocketGone { socket, port };
+            }
+        }
+        ClientError::Unreachable { socket, source }
+    }
+
+    /// Sends one request on its own connection.
+    async fn send<B: Serialize>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&B>,
+    ) -> Result<(StatusCode, Bytes), ClientError> {
+        if self.port.is_none() {
+            check_socket_path(&self.socket)?;
+        }
+        let stream = match self.connect().await {
+            Ok(stream) => stream,
+            Err(source) => return Err(self.unreachable(source).await),
+        };
+        let body = body.map(serde_json::to_vec).transpose().map_err(broken)?.unwrap_or_default();
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(
+                header::HOST,
+                self.port.map_or_else(|| "ironmesh".into(), |port| port.to_string()),
+            )
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Full::<Bytes>::from(body))
+            .map_err(broken)?;
+        let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream));
+        let (mut sender, connection) = handshake.await.map_err(broken)?;
+        // The connection ends with its sender, which ends with the exchange.
+        let exchange = async move {
+            let response = sender.send_request(request).await?;
+            let status = response.status();
+            Ok::<_, hyper::Error>((status, response.into_body().collect().await?.to_bytes()))
+        };
+        // Either may end first; the response is read to its end.
+        tokio::join!(exchange, connection).0.map_err(broken)
+    }
+}
+
+/// The content of a response, or its error.
+pub(super) fn decode<A: DeserializeOwned>(
+    (status, body): (StatusCode, Bytes),
+) -> Result<A, ClientError> {
+    if status.is_success() {
+        return serde_json::from_slice(&body).map_err(broken);
+    }
+    let error = serde_json::from_slice(&body).map_or_else(
+        |_| format!("{status}: {}", String::from_utf8_lossy(&body)),
+        |body: ErrorBody| body.error,
+    );
+    Err(if status.is_server_error() {
+        ClientError::Failed(error)
+    } else {
+        ClientError::Rejected(error)
+    })
+}
+
+pub(super) fn broken(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ClientError {
+    ClientError::Broken(error.into())
+}
