@@ -10,9 +10,11 @@ mod hosts;
 mod localities;
 mod misplaced;
 mod outages;
+mod revise;
+mod service_endpoints;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use imbl::ordmap::DiffItem;
@@ -22,19 +24,18 @@ use crate::certificate::{ServiceCertificate, TrustBundle};
 use crate::endpoint::{Application, Discovered, Endpoint, MeshEndpoint, Provider};
 use crate::endpoint_source::Providers;
 use crate::finding::Finding;
-use crate::grants::{GrantInputs, Grants};
+use crate::grants::Grants;
 use crate::identity::TrustDomain;
-use crate::ingress::{self, IngressRules};
+use crate::ingress::IngressRules;
 use crate::name::{Domain, Name, ServiceAccount, ServiceName, ServicePort};
-use crate::policy::{EgressMode, Level, UpstreamTrafficSetting};
+use crate::policy::{EgressMode, UpstreamTrafficSetting};
 use crate::proxy::{JoinRecord, ProxyId};
 use crate::proxy_index::ProxyIndex;
-use crate::service::{Mode, Port, Service};
+use crate::service::{Mode, Service};
 use crate::service_labels::ServiceLabels;
 use crate::specification::MeshSpecification;
-use crate::tcp_access::{TcpAccesses, tcp_accesses};
+use crate::tcp_access::TcpAccesses;
 use classifier::EndpointClassifier;
-use hosts::{Distinct, Hosts};
 
 pub use endpoint_status::{EndpointState, EndpointStatus, ExclusionReason};
 
@@ -149,107 +150,6 @@ impl Snapshot {
         before.revise(inputs)
     }
 
-    /// Derives the next snapshot. The cost is linear in the changes (invariant 5), and the result equals one that is
-    /// assembled from the inputs alone.
-    #[must_use]
-    pub fn revise(&self, inputs: Inputs) -> Self {
-        let mut changed: BTreeSet<ServiceName> = BTreeSet::new();
-        let mut proxies = self.proxies.clone();
-        for item in self.records.diff(&inputs.records) {
-            let (before, after) = match item {
-                DiffItem::Add(_, after) => (None, Some(after)),
-                DiffItem::Remove(_, before) => (Some(before), None),
-                DiffItem::Update { old, new } => (Some(old.1), Some(new.1)),
-            };
-            if let Some(record) = before {
-                remove_proxy(&mut proxies, record);
-                changed.extend(record.services.iter().cloned());
-            }
-            if let Some(record) = after {
-                add_proxy(&mut proxies, record);
-                changed.extend(record.services.iter().cloned());
-            }
-        }
-        for item in self.revoked.diff(&inputs.revoked) {
-            let (DiffItem::Add(_, record)
-            | DiffItem::Remove(_, record)
-            | DiffItem::Update { new: (_, record), .. }) = item;
-            changed.extend(record.services.iter().cloned());
-        }
-        changed.extend(self.discovered.0.diff(&inputs.discovered.0).map(|item| key(&item)));
-        let services = &inputs.specification.services;
-        let is_same_value = Arc::ptr_eq(&self.specification, &inputs.specification);
-        if !is_same_value {
-            changed.extend(self.specification.services.diff(services).map(|item| key(&item)));
-        }
-        let settings = &inputs.specification.upstream_traffic_settings;
-        let localities = if settings.ptr_eq(&self.specification.upstream_traffic_settings) {
-            self.localities.clone()
-        } else {
-            localities(settings)
-        };
-        changed.extend(self.localities.diff(&localities).map(|item| key(&item)));
-        if self.mode != inputs.mode
-            || self.specification.namespaces != inputs.specification.namespaces
-        {
-            changed.extend(services.keys().cloned());
-        }
-        // A change of a service's proxies affects its subsets.
-        let subsets = |name| services.get(name).map_or(&[][..], |known| known.subsets.as_slice());
-        let of_changed: Vec<_> = changed.iter().flat_map(subsets).cloned().collect();
-        changed.extend(of_changed);
-        let same_policy =
-            is_same_value || self.specification.differs_in_endpoints_only(&inputs.specification);
-        let mut snapshot = Self {
-            mesh: inputs.mesh,
-            mode: inputs.mode,
-            egress: inputs.egress,
-            specification: inputs.specification,
-            certificates: inputs.certificates,
-            trust_bundle: inputs.trust_bundle,
-            grants: self.grants.clone(),
-            tcp_accesses: self.tcp_accesses.clone(),
-            ingress_rules: self.ingress_rules.clone(),
-            endpoints: self.endpoints.clone(),
-            local_endpoints: self.local_endpoints.clone(),
-            ports_without_endpoints: self.ports_without_endpoints.clone(),
-            findings: self.findings.clone(),
-            localities,
-            discovered: inputs.discovered,
-            records: inputs.records,
-            revoked: inputs.revoked,
-            proxies,
-        };
-        for name in &changed {
-            self.remove_service(name, &mut snapshot);
-            snapshot.add_service(name);
-        }
-        snapshot.grants = {
-            let inputs = GrantInputs {
-                specification: &snapshot.specification,
-                trust_domain: &snapshot.mesh.trust_domain,
-                labels_of: &|service| snapshot.labels_of(service),
-            };
-            if same_policy {
-                self.grants.follow(&inputs, &changed)
-            } else {
-                self.grants.resolve(&inputs, &changed)
-            }
-        };
-        if !same_policy || ingress::are_about(&snapshot.specification, &changed) {
-            let addresses_of = |service: &ServiceName| snapshot.addresses_of(service);
-            snapshot.ingress_rules =
-                ingress::ingress_rules(&snapshot.specification, addresses_of, &self.ingress_rules);
-        }
-        let same_grants = same_policy && snapshot.grants.are_same_as(&self.grants);
-        if !same_grants || snapshot.mode != self.mode {
-            let (specification, mode) = (&snapshot.specification, snapshot.mode);
-            let before = &self.tcp_accesses;
-            snapshot.tcp_accesses = tcp_accesses(specification, &snapshot.grants, mode, before);
-        }
-        snapshot
-    }
-
     /// The findings: endpoints without traffic, and identities that no caller can have.
     pub fn findings(&self) -> impl Iterator<Item = &Finding> {
         let of_endpoints = self.findings.values().flat_map(|findings| findings.iter());
@@ -321,42 +221,6 @@ impl Snapshot {
         self.proxies.get(service).into_iter().flat_map(|records| records.values())
     }
 
-    /// Removes what this snapshot derived for a service from `next`, which is derived from it.
-    fn remove_service(&self, name: &ServiceName, next: &mut Self) {
-        next.findings.remove(name);
-        let Some(service) = self.service(name) else { return };
-        for (service_port, _) in service.service_ports() {
-            next.endpoints.remove(&service_port);
-            next.ports_without_endpoints.remove(&service_port);
-            for record in self.proxies_of(name) {
-                next.local_endpoints.remove(&(record.id, service_port.clone()));
-            }
-        }
-    }
-
-    /// Derives the endpoints and findings of a service.
-    fn add_service(&mut self, name: &ServiceName) {
-        let Some(service) = self.service(name).cloned() else { return };
-        let known = self.discovered.0.get(name).cloned();
-        let classifier = self.classifier(&service);
-        let mut findings = classifier.findings(known.as_ref().map(|known| known.as_slice()));
-        let setting = self.localities.get(name).zip(known.as_ref());
-        findings.extend(
-            setting.and_then(|(setting, known)| classifier.unmatched_localities(setting, known)),
-        );
-        if !findings.is_empty() {
-            self.findings.insert(name.clone(), findings.into());
-        }
-        for (service_port, port) in service.service_ports() {
-            self.add_service_port(
-                &service_port,
-                port,
-                &classifier,
-                known.as_ref().map_or(&[], |known| known),
-            );
-        }
-    }
-
     /// The endpoint classifier of a service.
     fn classifier<'a>(&self, service: &'a Service) -> EndpointClassifier<'a> {
         let served = service.served_as();
@@ -398,58 +262,6 @@ impl Snapshot {
         self.specification.mode_of(service, self.mode)
     }
 
-    /// Derives the endpoints of one service port: through their proxies, or in plaintext.
-    fn add_service_port(
-        &mut self,
-        service_port: &ServicePort,
-        port: &Port,
-        classifier: &EndpointClassifier<'_>,
-        endpoints: &[Endpoint],
-    ) {
-        // The applications of each proxy by port, and those that callers use.
-        let mut backends: BTreeMap<ProxyId, ProxyBackends<'_>> = BTreeMap::new();
-        let mut in_plaintext: Distinct<'_, SocketAddr> = Distinct::default();
-        for endpoint in endpoints.iter().filter(|endpoint| endpoint.exclusion.is_none()) {
-            let target = classifier.target(endpoint, port);
-            let proxy_match = classifier.proxy_match(endpoint);
-            let mut participates = false;
-            let records = proxy_match.proxies();
-            for record in records {
-                let backends =
-                    backends.entry(record.id).or_insert_with(|| ProxyBackends::new(record));
-                backends.all.insert(target, endpoint);
-                participates |= classifier.participates(endpoint, record, port.number);
-            }
-            for record in classifier.participants(endpoint, records, port) {
-                if let Some(backends) = backends.get_mut(&record.id) {
-                    backends.active.insert(target, endpoint);
-                }
-            }
-            if !participates && classifier.is_called_in_plaintext(endpoint, proxy_match) {
-                in_plaintext.insert(SocketAddr::new(endpoint.address, target), endpoint);
-            }
-        }
-        let mut hosts = Hosts::default();
-        in_plaintext.in_plaintext().for_each(|host| hosts.insert(host));
-        for (id, backends) in backends {
-            if !backends.active.is_empty() {
-                let host = backends.active.merged(backends.record.mesh_address);
-                hosts.insert(host.or_in(&backends.record.locality));
-            }
-            if !classifier.service.is_subset() {
-                let applications = Arc::new(backends.all.applications());
-                self.local_endpoints.insert((id, service_port.clone()), applications);
-            }
-        }
-        let hosts = if classifier.is_drained { Vec::new() } else { hosts.into_sorted() };
-        let needs_endpoints =
-            !classifier.is_drained && outages::has_known_endpoints(classifier.service);
-        if needs_endpoints && !outages::are_available(&hosts) {
-            self.ports_without_endpoints.insert(service_port.clone());
-        }
-        self.endpoints.insert(service_port.clone(), Arc::new(hosts));
-    }
-
     /// The accounts for which certificates are needed: those of the services that proxies serve.
     pub fn accounts_served(
         specification: &MeshSpecification,
@@ -459,59 +271,6 @@ impl Snapshot {
         services
             .filter_map(|name| Some(specification.services.get(name)?.account.clone()))
             .collect()
-    }
-}
-
-/// The applications of one proxy, by port.
-struct ProxyBackends<'a> {
-    record: &'a JoinRecord,
-    all: Distinct<'a, u16>,
-    /// Those that callers use.
-    active: Distinct<'a, u16>,
-}
-
-impl<'a> ProxyBackends<'a> {
-    fn new(record: &'a JoinRecord) -> Self {
-        Self { record, all: Distinct::default(), active: Distinct::default() }
-    }
-}
-
-/// The key of a difference between two maps.
-fn key<K: Clone, V>(item: &DiffItem<'_, '_, K, V>) -> K {
-    match item {
-        DiffItem::Add(key, _)
-        | DiffItem::Remove(key, _)
-        | DiffItem::Update { new: (key, _), .. } => (*key).clone(),
-    }
-}
-
-/// The upstream traffic settings with a `locality`, by service.
-fn localities(
-    settings: &OrdMap<(Name, Name), Arc<UpstreamTrafficSetting>>,
-) -> OrdMap<ServiceName, Arc<UpstreamTrafficSetting>> {
-    let of_one = |setting: &Arc<UpstreamTrafficSetting>| match &setting.level {
-        Level::Service(name) if setting.locality.is_some() => {
-            Some((name.clone(), Arc::clone(setting)))
-        }
-        _ => None,
-    };
-    settings.values().filter_map(of_one).collect()
-}
-
-fn add_proxy(proxies: &mut OrdMap<ServiceName, Records>, record: &Arc<JoinRecord>) {
-    for service in &record.services {
-        proxies.entry(service.clone()).or_default().insert(record.id, Arc::clone(record));
-    }
-}
-
-fn remove_proxy(proxies: &mut OrdMap<ServiceName, Records>, record: &JoinRecord) {
-    for service in &record.services {
-        if let Some(records) = proxies.get_mut(service) {
-            records.remove(&record.id);
-            if records.is_empty() {
-                proxies.remove(service);
-            }
-        }
     }
 }
 

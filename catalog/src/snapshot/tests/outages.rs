@@ -1,5 +1,7 @@
 //! Service ports whose callers get errors because no endpoint takes calls.
 
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::policy::{
     HttpMatch, HttpRouteGroup, RouteRule, SplitBackend, Subject, TrafficSplit, TrafficTarget,
