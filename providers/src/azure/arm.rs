@@ -1,6 +1,9 @@
 //! The client of Azure Resource Manager: pages, retries, throttling and missing rights. It never
 //! interprets the entries of an answer.
 
+mod query;
+mod quota;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -23,6 +26,7 @@ use super::survey::Call;
 use super::token::Tokens;
 use super::urls::AzureUrls;
 use crate::PeerClock;
+pub(super) use query::ArmQuery;
 
 /// The largest number of pages of a list.
 const MAX_PAGES: usize = 200;
@@ -30,17 +34,6 @@ const MAX_PAGES: usize = 200;
 const MAX_ENTRIES: usize = 50_000;
 /// The attempts of a call that fails for a temporary reason.
 const ATTEMPTS: u32 = 3;
-/// If fewer reads are left in the subscription, polling slows down: other clients need them too. Of
-/// 250 at once, 25 come back each second.
-const FEW_READS: u64 = 25;
-/// If less than this part of the largest known rest of a resource provider's quota is left, polling
-/// slows down. Azure does not report the size of that quota.
-const FEW_CALLS: u64 = 10;
-/// The largest number of kinds of calls whose quota is known.
-const MAX_KINDS: usize = 1000;
-/// The time for which polling stays slow.
-const SLOW: Duration = Duration::from_secs(300);
-
 /// Sends calls to the Resource Manager.
 #[derive(Debug)]
 pub(super) struct Arm {
@@ -56,18 +49,6 @@ pub(super) struct Arm {
     made: AtomicU64,
     /// The largest known rest of each quota, by subscription and kind.
     most: Mutex<BTreeMap<String, u64>>,
-}
-
-/// A query to the Resource Manager.
-#[derive(Debug)]
-pub(super) struct ArmQuery {
-    /// The path segments, before they are encoded.
-    pub(super) path: Vec<String>,
-    pub(super) parameters: Vec<(&'static str, String)>,
-    /// The JSON body, if any.
-    pub(super) body: Option<Value>,
-    /// The action that the query requires.
-    pub(super) action: &'static str,
 }
 
 /// The number of calls for one list.
@@ -123,11 +104,6 @@ impl Arm {
     /// The clock of Azure.
     pub(super) fn peer_clock(&self) -> PeerClock {
         self.http.peer_clock()
-    }
-
-    /// Whether little of Azure's quota is left.
-    pub(super) fn is_slow(&self) -> bool {
-        self.slow_until.lock().is_some_and(|until| Instant::now() < until)
     }
 
     /// Returns the number of calls since the start, successful or not.
@@ -312,110 +288,6 @@ impl Arm {
         url.set_query(Some(&query));
         url
     }
-
-    /// Returns an error if Azure throttles this query now.
-    fn is_open(&self, query: &ArmQuery) -> Result<(), RequestError> {
-        let now = Instant::now();
-        let mut gates = self.gates.lock();
-        gates.retain(|_, until| now < *until);
-        let [subscription, provider] = query.gates();
-        let until = [subscription, provider].into_iter().filter_map(|gate| gates.get(&gate)).max();
-        until.map_or(Ok(()), |until| Err(RequestError::Throttled(*until - now)))
-    }
-
-    fn close(&self, query: &ArmQuery, error_body: &ErrorBody, wait: Duration) {
-        let [subscription, provider] = query.gates();
-        // Either the Resource Manager itself throttles, or the resource provider behind it.
-        let gate =
-            if error_body.code.starts_with("Subscription") { subscription } else { provider };
-        tracing::warn!(
-            ?wait,
-            code = error_body.code,
-            reason = error_body.text,
-            "azure throttles requests"
-        );
-        self.gates.lock().insert(gate, Instant::now() + wait);
-    }
-
-    /// Reads from the headers how many calls are left.
-    fn record_quota(&self, query: &ArmQuery, answer: &HttpResponse) {
-        let reads = [
-            "x-ms-ratelimit-remaining-subscription-reads",
-            "x-ms-ratelimit-remaining-subscription-global-reads",
-        ];
-        let reads = reads.map(|name| answer.header(name));
-        let numbers = reads.into_iter().flatten().filter_map(|text| text.trim().parse().ok());
-        let few_reads = numbers.min().is_some_and(|left: u64| left < FEW_READS);
-        // `Microsoft.Compute/HighCostGet3Min;46,Microsoft.Compute/HighCostGet30Min;339`
-        let calls = answer.header("x-ms-ratelimit-remaining-resource").unwrap_or_default();
-        let left = calls.split(',').filter_map(|one| {
-            let (kind, left) = one.rsplit_once(';')?;
-            Some((kind.trim(), left.trim().parse::<u64>().ok()?))
-        });
-        let [subscription, _] = query.gates();
-        let mut few_calls = false;
-        for (kind, left) in left {
-            few_calls |= self.is_few(format!("{subscription} {kind}"), left);
-        }
-        if few_reads || few_calls {
-            let now = Instant::now();
-            let mut slow_until = self.slow_until.lock();
-            if slow_until.is_none_or(|until| until < now) {
-                tracing::warn!(
-                    ?reads,
-                    calls,
-                    action = "polls less often",
-                    "azure request quota is low"
-                );
-            }
-            *slow_until = Some(now + SLOW);
-        }
-    }
-}
-
-impl Arm {
-    /// Whether `left` calls are few, compared with the largest known rest.
-    fn is_few(&self, kind: String, left: u64) -> bool {
-        let mut most = self.most.lock();
-        if most.len() >= MAX_KINDS && !most.contains_key(&kind) {
-            return false;
-        }
-        let most = most.entry(kind).or_default();
-        *most = left.max(*most);
-        left < *most / FEW_CALLS
-    }
-}
-
-impl ArmQuery {
-    /// Returns the scope of a missing right: the resource group, or the subscription.
-    fn scope(&self) -> String {
-        let end = self.path.iter().position(|part| part == "providers");
-        let parts = self.path.get(..end.unwrap_or(0)).unwrap_or_default();
-        parts.iter().fold(String::new(), |scope, part| scope + "/" + part)
-    }
-
-    fn is_of_graph(&self) -> bool {
-        self.parameters.iter().any(|(name, _)| *name == "useResourceGraph")
-    }
-
-    /// Returns the keys of throttling: the subscription, and the resource provider in it.
-    fn gates(&self) -> [String; 2] {
-        let provider = self.path.iter().position(|part| part == "providers");
-        let provider = provider.and_then(|at| self.path.get(at + 1));
-        // Network interfaces of uniform scale sets belong to the network provider, whatever their
-        // path.
-        let is_network = self.path.iter().any(|part| part == "networkInterfaces");
-        let provider = match provider {
-            _ if is_network => "network",
-            Some(provider) => provider,
-            None => "",
-        };
-        let subscription =
-            if self.body.is_some() { "graph" } else { self.path.get(1).map_or("", String::as_str) };
-        // Answers of Resource Graph do not count for the quota of the resource provider.
-        let provider = if self.is_of_graph() { "graph" } else { provider };
-        [subscription.to_owned(), format!("{subscription} {provider}")]
-    }
 }
 
 impl Calls {
@@ -457,58 +329,4 @@ fn summarize(body: &[u8]) -> String {
         text.push_str("; more on the next page");
     }
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use reqwest::header::HeaderMap;
-
-    use super::*;
-
-    fn query(parameters: Vec<(&'static str, String)>) -> ArmQuery {
-        let path = ["subscriptions", "s", "providers", "Microsoft.Compute", "virtualMachines"];
-        let path = path.map(str::to_owned).to_vec();
-        ArmQuery { path, parameters, body: None, action: "x/read" }
-    }
-
-    fn answer(reads: [&str; 2], calls: &str) -> HttpResponse {
-        let mut headers = HeaderMap::new();
-        let [own, all] = reads;
-        headers.insert("x-ms-ratelimit-remaining-subscription-reads", own.parse().unwrap());
-        headers.insert("x-ms-ratelimit-remaining-subscription-global-reads", all.parse().unwrap());
-        headers.insert("x-ms-ratelimit-remaining-resource", calls.parse().unwrap());
-        HttpResponse { status: StatusCode::OK, headers, body: Vec::new() }
-    }
-
-    #[test]
-    fn low_share_of_remaining_quota_slows_polling() {
-        const MUCH: &str = "Microsoft.Compute/GetA3Min;29,Microsoft.Compute/GetB30Min;339";
-        let is_slow = |answers: &[HttpResponse]| {
-            let arm = Arm::new(&AzureOptions::default(), Timestamp::now, false).unwrap();
-            for answer in answers {
-                arm.record_quota(&query(Vec::new()), answer);
-            }
-            arm.is_slow()
-        };
-        let much = || answer(["249", "3749"], MUCH);
-        assert!(!is_slow(&[much(), much()]));
-        assert!(is_slow(&[much(), answer(["24", "3749"], MUCH)]));
-        assert!(is_slow(&[much(), answer(["249", "24"], MUCH)]));
-        let little = MUCH.replace("339", "32");
-        assert!(is_slow(&[much(), answer(["249", "3749"], &little)]));
-        let enough = MUCH.replace("339", "40");
-        assert!(!is_slow(&[much(), answer(["249", "3749"], &enough)]));
-    }
-
-    #[test]
-    fn throttled_resource_graph_does_not_block_provider_calls() {
-        let arm = Arm::new(&AzureOptions::default(), Timestamp::now, false).unwrap();
-        let of_graph = query(vec![("useResourceGraph", "true".to_owned())]);
-        let wait = Duration::from_secs(60);
-        arm.close(&of_graph, &ErrorBody::default(), wait);
-        arm.is_open(&of_graph).unwrap_err();
-        arm.is_open(&query(Vec::new())).unwrap();
-        arm.close(&query(Vec::new()), &ErrorBody::default(), wait);
-        arm.is_open(&query(Vec::new())).unwrap_err();
-    }
 }
