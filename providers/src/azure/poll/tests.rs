@@ -1,9 +1,14 @@
 //! Tests of the polling schedule, and of answers that lack entries.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use ironmesh_catalog::{AddressFamily, AzureMachines};
+use reqwest::StatusCode;
 
+use super::super::error::RequestError;
+use super::super::id::ResourceId;
+use super::super::lists::{Fetched, ListOutcome};
 use super::super::machines::{Entries, Interface, Machine, ScaleSet, State, Tags};
 use super::*;
 
