@@ -76,6 +76,9 @@ pub struct PolicyView {
     /// Whether the source is a policy folder, and its name the path.
     #[serde(default)]
     pub is_folder: bool,
+    /// Whether the source is the releases in the state folder.
+    #[serde(default)]
+    pub is_releases: bool,
     /// The active revision; none before the first.
     pub revision: Option<String>,
     /// The facts about that revision: since when it is active or when it was pushed, by whom and

@@ -22,6 +22,7 @@ use crate::convergence::{ConvergenceView, WaitAnswer, WaitRequest};
 use crate::endpoints::{AcceptedEndpoints, EndpointList};
 use crate::plan::{Plan, PlanRequest};
 use crate::proxies::{MAX_PROXY_PAGE, ProxyPage, ProxyQuery};
+use crate::releases::{Applied, ApplyRequest, MAX_APPLY, too_large};
 use crate::removals::{AcceptRemovalRequest, AcceptedRemoval};
 pub use error::ClientError;
 use exchange::{broken, decode};
@@ -35,6 +36,9 @@ const LONG_LIMIT: Duration = Duration::from_secs(30);
 
 /// The time limit of a plan, for which all proxies are compiled two or three times.
 const PLAN_LIMIT: Duration = Duration::from_secs(600);
+
+/// The time limit of a release, whose files are all synced to the disk.
+const APPLY_LIMIT: Duration = Duration::from_secs(120);
 
 /// A client of the admin socket, or of the admin port.
 #[derive(Debug, Clone)]
@@ -174,6 +178,17 @@ impl Client {
         request: &AcceptRemovalRequest,
     ) -> Result<AcceptedRemoval, ClientError> {
         self.call(Method::POST, "/v1/policy/accept", Some(request)).await
+    }
+
+    /// Makes a release of policy documents, and activates it.
+    pub async fn apply(&self, request: &ApplyRequest) -> Result<Applied, ClientError> {
+        // The server would close the connection, perhaps before its answer is read.
+        let bytes = serde_json::to_vec(request).map_err(broken)?.len();
+        if bytes > MAX_APPLY {
+            return Err(ClientError::Rejected(too_large()));
+        }
+        let path = "/v1/policy/apply";
+        decode(self.exchange(Method::POST, path, Some(request), APPLY_LIMIT).await?)
     }
 
     /// How far all proxies have ACKed what they should have.

@@ -11,6 +11,7 @@ mod endpoints;
 mod join_record;
 mod plan;
 mod proxies;
+mod releases;
 mod removals;
 mod server;
 mod socket_path;
@@ -37,6 +38,7 @@ pub use plan::{
     FieldChange, MAX_PLAN, Plan, PlanRequest, PlannedProxy, ProxyGroup, ResourceChange,
 };
 pub use proxies::{ExchangeView, MAX_PROXY_PAGE, ProxyFilter, ProxyPage, ProxyQuery, SyncView};
+pub use releases::{Applied, ApplyRequest, MAX_APPLY};
 pub use removals::{AcceptRemovalRequest, AcceptedRemoval, HeldRemoval};
 pub use server::{
     ApiError, BindError, Cancellation, ControlPlane, NextChange, bind_socket, serve_reads,

@@ -24,9 +24,10 @@ use tokio::time::timeout;
 use tracing::Instrument;
 
 use crate::plan::MAX_PLAN;
+use crate::releases::MAX_APPLY;
 pub use control_plane::{ApiError, Cancellation, ControlPlane, NextChange};
 use handlers::{
-    Waits, accept_endpoints, accept_removal, all_endpoints, audit, bootstrap, convergence,
+    Waits, accept_endpoints, accept_removal, all_endpoints, apply, audit, bootstrap, convergence,
     endpoints, explain_route, metrics, plan, policy_revisions, policy_wait, proxies, proxy,
     proxy_config, readyz, readyz_without_lines, revoke, roll_back,
 };
@@ -70,6 +71,7 @@ pub async fn serve_socket(listener: UnixListener, control_plane: Shared) -> io::
     let all = read_routes(get(readyz))
         .route("/v1/policy/rollback", post(roll_back))
         .route("/v1/policy/accept", post(accept_removal))
+        .route("/v1/policy/apply", post(apply).layer(DefaultBodyLimit::max(MAX_APPLY)))
         .route("/v1/endpoints/{namespace}/{name}/accept", post(accept_endpoints))
         .route("/v1/proxies", post(bootstrap))
         .route("/v1/proxies/{id}/revoke", post(revoke))

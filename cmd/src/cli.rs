@@ -13,9 +13,9 @@ use ironmesh_catalog::{Provider, ServiceName};
 
 use crate::explain::{self, Explained};
 pub(crate) use policy::{
-    AcceptRemovalArguments, CheckArguments, ImportArguments, PlanArguments, PolicyCommand,
-    PolicyExplainArguments, PullArguments, PushArguments, RevisionsArguments, RollbackArguments,
-    SourceMesh, WaitArguments, WaitLimits, WaitOption,
+    AcceptRemovalArguments, ApplyArguments, CheckArguments, ImportArguments, PlanArguments,
+    PolicyCommand, PolicyExplainArguments, PullArguments, PushArguments, RevisionsArguments,
+    RollbackArguments, SourceMesh, WaitArguments, WaitLimits, WaitOption,
 };
 pub(crate) use proxy::{
     BootstrapArguments, ListArguments, ProxyCommand, RevokeArguments, ShowArguments,
@@ -113,7 +113,7 @@ pub(crate) enum Command {
     /// Create the demo's folder, and remove it when the demo ends
     #[command(hide = true)]
     DemoCaretaker(DemoCaretakerArguments),
-    /// Check, plan, explain, import, push and roll back policy
+    /// Check, plan, explain, import, apply, push and roll back policy
     #[command(subcommand)]
     Policy(PolicyCommand),
     /// Enroll, list, show and revoke proxies

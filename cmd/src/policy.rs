@@ -1,6 +1,7 @@
 //! `ironmesh policy`: dispatches to one module per command.
 
 mod accept;
+mod apply;
 mod check;
 mod envoy;
 mod explain;
@@ -14,9 +15,12 @@ mod rollback;
 mod schema;
 mod wait;
 
+use std::path::Path;
+
 use anyhow::bail;
 use ironmesh_config_settings::PolicyLocation;
-use ironmesh_config_sources::EtcdPolicy;
+use ironmesh_config_sources::{EtcdPolicy, commit_of};
+use ironmesh_control_plane::current_release;
 
 pub(crate) use self::check::{print_loaded, rejection};
 use crate::cli::{ConfigArgument, Output, PolicyCommand};
@@ -29,6 +33,7 @@ pub(crate) async fn run(command: PolicyCommand, output: Output) -> anyhow::Resul
         PolicyCommand::Plan(arguments) => plan::plan(&arguments, output).await,
         PolicyCommand::Explain(arguments) => explain::explain(arguments, output).await,
         PolicyCommand::Import(arguments) => import::import(&arguments, output),
+        PolicyCommand::Apply(arguments) => Box::pin(apply::apply(arguments, output)).await,
         PolicyCommand::Push(arguments) => push::push(arguments, output).await,
         PolicyCommand::Pull(arguments) => pull::pull(arguments, output).await,
         PolicyCommand::Revisions(arguments) => revisions::revisions(&arguments, output).await,
@@ -41,14 +46,30 @@ pub(crate) async fn run(command: PolicyCommand, output: Output) -> anyhow::Resul
 
 /// Opens the policy in etcd that the settings name.
 fn open_etcd(config: &ConfigArgument) -> anyhow::Result<EtcdPolicy> {
-    match ResolvedSettings::load(config)?.policy {
+    let resolved = ResolvedSettings::load(config)?;
+    match resolved.policy {
         PolicyLocation::Etcd(etcd) => Ok(EtcdPolicy::open(etcd)?),
         PolicyLocation::Folder(folder) => bail!(
             "policy comes from the folder `{}`: to keep it in etcd, set `[policy.etcd] endpoints` in the \
              settings instead, and name the settings file with --config",
             folder.display()
         ),
+        PolicyLocation::Releases => bail!(
+            "policy comes from releases, not from etcd: `ironmesh policy apply DIR` makes one, and `{}` holds the \
+             active one",
+            current_release(&resolved.state).display()
+        ),
     }
+}
+
+/// The git commit of a policy folder. `action` names what continues without it, if git fails.
+#[expect(clippy::print_stderr, reason = "a notice beside the result")]
+async fn commit(path: &Path, action: &str) -> Option<String> {
+    let commit = commit_of(path).await;
+    commit.unwrap_or_else(|error| {
+        eprintln!("ironmesh: {action} the revision without its commit: {error}");
+        None
+    })
 }
 
 /// The user who runs this command, as `name@host`.

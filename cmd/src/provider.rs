@@ -9,7 +9,7 @@ use ironmesh_catalog::{AzureQuery, MeshSpecification, ServiceName};
 use ironmesh_config_language::{Loaded, load_documents};
 use ironmesh_config_settings::PolicyLocation;
 use ironmesh_config_sources::{EtcdPolicy, load_folder};
-use ironmesh_control_plane::azure_options;
+use ironmesh_control_plane::{azure_options, current_release};
 use ironmesh_providers::azure::survey;
 use jiff::Timestamp;
 
@@ -32,6 +32,7 @@ pub(crate) async fn test_azure(
             let pushed = EtcdPolicy::open(etcd.clone())?.current().await?;
             load_documents(pushed.documents)
         }
+        (None, PolicyLocation::Releases) => load_folder(&current_release(&resolved.state))?,
     };
     let Loaded { specification: Some(specification), .. } = &loaded else {
         policy::print_loaded(&loaded, output)?;

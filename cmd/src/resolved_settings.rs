@@ -65,6 +65,7 @@ impl ResolvedSettings {
                 None => PolicyLocation::Folder(POLICY.into()),
                 Some(PolicyLocation::Folder(path)) => PolicyLocation::Folder(folder.join(path)),
                 Some(PolicyLocation::Etcd(etcd)) => PolicyLocation::Etcd(etcd_below(&folder, etcd)),
+                Some(PolicyLocation::Releases) => PolicyLocation::Releases,
             },
             key_encryption_key: named(&settings.key_encryption_key)
                 .unwrap_or_else(|| state.join("kek")),

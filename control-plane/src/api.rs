@@ -12,12 +12,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ironmesh_admin::{
-    AcceptRemovalRequest, AcceptedEndpoints, AcceptedRemoval, ApiError, AuditView,
-    BootstrapRequest, BootstrapResponse, Cancellation, ControlPlane, ConvergenceView, EndpointList,
-    FindingView, HandshakesView, MAX_REASON, NextChange, Plan, PlanRequest, PolicyView,
-    ProxyConfig, ProxyDetail, ProxyPage, ProxyQuery, Readiness, RejectedAddress, RejectedHandshake,
-    RevisionList, RevisionView, RevokeRequest, Revoked, RollbackRequest, RolledBack, WaitAnswer,
-    WaitRequest,
+    AcceptRemovalRequest, AcceptedEndpoints, AcceptedRemoval, ApiError, Applied, ApplyRequest,
+    AuditView, BootstrapRequest, BootstrapResponse, Cancellation, ControlPlane, ConvergenceView,
+    EndpointList, FindingView, HandshakesView, MAX_REASON, NextChange, Plan, PlanRequest,
+    PolicyView, ProxyConfig, ProxyDetail, ProxyPage, ProxyQuery, Readiness, RejectedAddress,
+    RejectedHandshake, RevisionList, RevisionView, RevokeRequest, Revoked, RollbackRequest,
+    RolledBack, WaitAnswer, WaitRequest,
 };
 use ironmesh_analysis::verdict::{
     EgressQuestion, EgressVerdict, IngressQuestion, IngressVerdict, Question, Verdict,
@@ -34,7 +34,7 @@ use tokio::time::Instant;
 
 use super::audit::Audit;
 use super::metrics;
-use super::policy_source::{PolicyState, Rollbacks};
+use super::policy_source::{PolicyState, Releases, Rollbacks};
 use super::reconciler::{Acceptances, StatusFeeds};
 use super::register::Register;
 use ironmesh_catalog::text::chain;
@@ -48,6 +48,8 @@ pub(crate) struct RunningControlPlane {
     pub(crate) register: Arc<Register>,
     pub(crate) policy: watch::Receiver<PolicyState>,
     pub(crate) rollbacks: Rollbacks,
+    /// The releases, if policy comes from them.
+    pub(crate) releases: Option<Releases>,
     pub(crate) acceptances: Acceptances,
     pub(crate) store: Arc<Store>,
     pub(crate) feeds: StatusFeeds,
@@ -126,9 +128,13 @@ impl ControlPlane for RunningControlPlane {
     }
 
     fn policy_revisions(&self) -> Result<RevisionList, ApiError> {
-        let mut kept = self.store.policies().map_err(|error| ApiError::Internal(chain(&error)))?;
+        let mut kept = match &self.releases {
+            Some(releases) => releases.records().map_err(|e| ApiError::Internal(chain(&e)))?,
+            None => self.store.policies().map_err(|error| ApiError::Internal(chain(&error)))?,
+        };
         let PolicyView { active_record, rolled_back, .. } = self.policy.borrow().view.clone();
         if let Some(active_record) = &active_record
+            && self.releases.is_none()
             && kept.iter().all(|record| record.revision != active_record.revision)
         {
             // It became active a moment ago, and will be stored.
@@ -143,12 +149,7 @@ impl ControlPlane for RunningControlPlane {
     }
 
     fn roll_back(&self, request: RollbackRequest) -> Result<RolledBack, ApiError> {
-        let is_line = |text: &String| text.len() <= MAX_REASON && !text.contains(char::is_control);
-        if ![&request.message, &request.by].into_iter().flatten().all(is_line) {
-            let words =
-                format!("a message and a name must each be one line of at most {MAX_REASON} bytes");
-            return Err(ApiError::BadRequest(words));
-        }
+        check_lines(&[&request.message, &request.by])?;
         self.rollbacks.roll_back(request)
     }
 
@@ -159,6 +160,11 @@ impl ControlPlane for RunningControlPlane {
             return Err(ApiError::BadRequest(words));
         }
         self.rollbacks.accept(request)
+    }
+
+    fn apply(&self, request: ApplyRequest) -> Result<Applied, ApiError> {
+        check_lines(&[&request.message, &request.by, &request.commit])?;
+        self.rollbacks.apply(request)
     }
 
     fn convergence(&self) -> ConvergenceView {
@@ -209,6 +215,16 @@ impl ControlPlane for RunningControlPlane {
 fn wall_time(at: Instant) -> Timestamp {
     let age = SignedDuration::try_from(at.elapsed()).unwrap_or(SignedDuration::MAX);
     Timestamp::now().saturating_sub(age).unwrap_or(Timestamp::MIN)
+}
+
+/// Rejects facts about a revision that do not fit into a line of a list.
+fn check_lines(texts: &[&Option<String>]) -> Result<(), ApiError> {
+    let is_line = |text: &String| text.len() <= MAX_REASON && !text.contains(char::is_control);
+    if texts.iter().copied().flatten().all(is_line) {
+        return Ok(());
+    }
+    let words = format!("a message and a name must each be one line of at most {MAX_REASON} bytes");
+    Err(ApiError::BadRequest(words))
 }
 
 /// What readiness waits for as long as there is no snapshot.

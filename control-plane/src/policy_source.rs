@@ -1,11 +1,13 @@
 //! The policy source: activates the newest policy that passes the check. The store keeps the last active policy for a
 //! start with a broken source (invariant 1). It never compiles policy.
 
+mod apply;
 mod commits;
 mod finding_lines;
 mod held_policy;
 mod keeper;
 mod pin;
+mod releases;
 mod rollback;
 mod source;
 
@@ -27,6 +29,8 @@ use commits::Commits;
 use held_policy::{HeldPolicy, Shrinking};
 use ironmesh_catalog::text::chain;
 use keeper::Keeper;
+pub(crate) use releases::Releases;
+pub use releases::current_release;
 pub(crate) use rollback::Rollbacks;
 use rollback::SourceCommand;
 use source::Reading;
@@ -79,13 +83,14 @@ impl PolicySource {
         removal_hold: Duration,
     ) -> anyhow::Result<(Self, Rollbacks, watch::Receiver<PolicyState>)> {
         let (name, is_folder) = (source.name(), source.path().is_some());
-        let view = PolicyView { source: name, is_folder, ..PolicyView::default() };
+        let is_releases = matches!(source, Source::Releases(_));
+        let view = PolicyView { source: name, is_folder, is_releases, ..PolicyView::default() };
         let state = watch::Sender::new(PolicyState { specification: None, view });
         let receiver = state.subscribe();
         let (sender, rollbacks) = mpsc::channel(1);
         let pin = match &source {
             Source::Folder(_) => store.policy_pin()?,
-            Source::Etcd(_) => None,
+            Source::Etcd(_) | Source::Releases(_) => None,
         };
         let mut source = Self {
             loader: Loader::default(),

@@ -35,7 +35,7 @@ pub(super) fn endpoints_options(
     // A control plane without a group polls at once; one in a group waits for the election.
     let etcd = match policy {
         PolicyLocation::Etcd(etcd) => Some(etcd),
-        PolicyLocation::Folder(_) => None,
+        PolicyLocation::Folder(_) | PolicyLocation::Releases => None,
     };
     let (polls, is_polling) = watch::channel(etcd.is_none());
     let azure = Azure::start(azure_options(&settings.azure), Timestamp::now, is_polling)

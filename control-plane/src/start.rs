@@ -24,7 +24,7 @@ use crate::admission::ProxyAdmission;
 use crate::api::{Planning, RunningControlPlane};
 use crate::audit::Audit;
 use crate::open_files;
-use crate::policy_source::{PolicySource, Source};
+use crate::policy_source::{PolicySource, Releases, Source};
 use crate::providers::endpoints_options;
 use crate::reconciler::{Reconciler, StatusFeeds};
 use crate::register::Register;
@@ -72,6 +72,7 @@ pub async fn start(
             Source::folder(path.clone())
         }
         PolicyLocation::Etcd(etcd) => Source::etcd(EtcdPolicy::open(etcd.clone())?),
+        PolicyLocation::Releases => Source::releases(Releases::of(&options.state)),
     };
     let xds_listener = bind(settings.listen.xds, "xDS", "listen.xds")?;
     let admin_listener = bind(settings.listen.admin, "the admin API", "listen.admin")?;
@@ -116,6 +117,8 @@ pub async fn start(
         register: Arc::clone(&register),
         policy: policy.clone(),
         rollbacks,
+        releases: matches!(options.policy, PolicyLocation::Releases)
+            .then(|| Releases::of(&options.state)),
         acceptances,
         store,
         feeds: feeds.clone(),

@@ -32,6 +32,7 @@ mod metrics;
 mod open_files;
 mod permissions;
 mod plan;
+mod policy_apply;
 mod policy_explain;
 mod policy_wait;
 mod proxies;

@@ -90,3 +90,43 @@ async fn policy_wait_survives_a_control_plane_restart() {
     let text = [stdout, stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
     assert!(status.success() && text.contains(&format!("revision {revision} is synced")), "{text}");
 }
+
+/// Starts the control plane of this mesh with releases in place of its policy folder.
+async fn switch_to_releases(mesh: &mut Mesh) {
+    let file = mesh.folder().join("ironmesh.toml");
+    let settings = fs_err::read_to_string(&file).unwrap();
+    let folder =
+        format!("{{ folder = \"{}/policy\", removal_hold = \"0s\" }}", mesh.folder().display());
+    let releases = settings.replace(&folder, "{ source = \"releases\" }");
+    assert_ne!(releases, settings);
+    fs_err::write(&file, releases).unwrap();
+    mesh.restart_control_plane().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn apply_waits_until_real_envoys_ack() {
+    let Some(mut setup) = NackMesh::open().await else { return };
+    // The last good policy stays active until the first apply.
+    switch_to_releases(&mut setup.store.mesh).await;
+    let (store, mesh) = (&setup.store, &setup.store.mesh);
+    let (is_synced, text) = wait(mesh, &[]).await;
+    assert!(is_synced, "{text}");
+
+    store.v1.freeze();
+    mesh.write_policy("auditors.toml", &auditors(SMALL_REGEX));
+    let folder = mesh.folder().join("policy");
+    let apply = async |timeout: &str| {
+        let folder = folder.to_str().unwrap();
+        let Output { status, stdout, stderr } =
+            mesh.run(&["policy", "apply", folder, "--wait", "--timeout", timeout]).await;
+        let text = [stdout, stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
+        (status.success(), text)
+    };
+    let (is_synced, text) = apply("1s").await;
+    assert!(!is_synced && text.contains("applied revision "), "{text}");
+    assert!(text.contains("default/bookstore-v1") && text.contains("did not ACK"), "{text}");
+    store.v1.thaw();
+    let (is_synced, text) = apply("20s").await;
+    assert!(is_synced && text.contains("is already active: nothing to apply"), "{text}");
+    assert!(text.contains("is synced: every proxy that it touches has ACKed it"), "{text}");
+}

@@ -18,6 +18,7 @@ use crate::convergence::{ConvergenceView, WaitAnswer, WaitRequest};
 use crate::endpoints::{AcceptedEndpoints, EndpointList};
 use crate::plan::{Plan, PlanRequest};
 use crate::proxies::{ProxyPage, ProxyQuery};
+use crate::releases::{Applied, ApplyRequest};
 use crate::removals::{AcceptRemovalRequest, AcceptedRemoval};
 
 /// The interface of a running control plane for the admin API.
@@ -64,6 +65,9 @@ pub trait ControlPlane: Send + Sync + 'static {
 
     /// Activates a removal from the policy folder that is held back. May block on the store.
     fn accept_removal(&self, request: AcceptRemovalRequest) -> Result<AcceptedRemoval, ApiError>;
+
+    /// Makes a release of policy documents, and activates it. Blocks until it is durable.
+    fn apply(&self, request: ApplyRequest) -> Result<Applied, ApiError>;
 
     /// How far all proxies have ACKed what they should have. Takes as long as listing those that have not.
     fn convergence(&self) -> ConvergenceView;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
+use axum::extract::rejection::JsonRejection;
 use axum::extract::{Extension, Path as Parameter, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -20,6 +21,7 @@ use crate::api::{BootstrapRequest, Readiness, RevokeRequest, RollbackRequest};
 use crate::convergence::{MAX_WAIT, WaitOutcome, WaitRequest};
 use crate::plan::PlanRequest;
 use crate::proxies::ProxyQuery;
+use crate::releases::{ApplyRequest, too_large};
 use crate::removals::AcceptRemovalRequest;
 
 /// The most requests that wait for a policy revision at once.
@@ -127,6 +129,17 @@ pub(super) async fn accept_removal(
     Json(request): Json<AcceptRemovalRequest>,
 ) -> Result<JsonBody, ApiError> {
     blocking(move || JsonBody::encode(&control_plane.accept_removal(request)?)).await
+}
+
+pub(super) async fn apply(
+    State(control_plane): State<Shared>,
+    request: Result<Json<ApplyRequest>, JsonRejection>,
+) -> Result<JsonBody, ApiError> {
+    let Json(request) = request.map_err(|rejection| {
+        let is_too_large = rejection.status() == StatusCode::PAYLOAD_TOO_LARGE;
+        ApiError::BadRequest(if is_too_large { too_large() } else { rejection.body_text() })
+    })?;
+    blocking(move || JsonBody::encode(&control_plane.apply(request)?)).await
 }
 
 pub(super) async fn bootstrap(

@@ -21,6 +21,7 @@ use crate::convergence::{ConvergenceView, WaitAnswer, WaitRequest};
 use crate::endpoints::{AcceptedEndpoints, EndpointList};
 use crate::plan::{Plan, PlanRequest};
 use crate::proxies::{ProxyPage, ProxyQuery};
+use crate::releases::{Applied, ApplyRequest};
 use crate::removals::{AcceptRemovalRequest, AcceptedRemoval};
 
 /// A control plane that examines a proxy until it is released.
@@ -85,6 +86,10 @@ impl ControlPlane for Slow {
 
     fn policy_wait(&self, _: &WaitRequest) -> Result<WaitAnswer, ApiError> {
         not_requested()
+    }
+
+    fn apply(&self, _: ApplyRequest) -> Result<Applied, ApiError> {
+        unreachable!()
     }
 
     fn next_change(&self) -> NextChange {

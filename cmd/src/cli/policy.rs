@@ -33,6 +33,11 @@ pub(crate) enum PolicyCommand {
     /// Exits with 1 if nothing was converted (the FILE of `--out` is then not written), with 2 if the input is
     /// ambiguous and `--from` is missing, and with 3 if the YAML is invalid or the policy is rejected.
     Import(ImportArguments),
+    /// Make a policy folder the active policy, if policy comes from releases
+    ///
+    /// The control plane keeps the documents as a release, and has them on disk before the command ends.
+    /// Exits with 3 if the policy is rejected; the active policy then stays.
+    Apply(ApplyArguments),
     /// Push a policy folder to etcd
     ///
     /// Exits with 3 if the policy is rejected; etcd then keeps its current policy.
@@ -44,6 +49,7 @@ pub(crate) enum PolicyCommand {
     /// Roll back to an earlier policy revision
     ///
     /// With policy in etcd, the command pushes the documents of that revision again.
+    /// With releases, that release becomes the current one.
     /// With a policy folder, the folder's current content stays inactive until it changes to an accepted policy,
     /// or until you roll back to the folder's own revision.
     Rollback(RollbackArguments),
@@ -150,6 +156,21 @@ pub(crate) struct PolicyExplainArguments {
     /// Evaluate this policy folder or file instead of a control plane; endpoints are then unknown
     #[arg(long, value_name = "PATH")]
     pub(crate) offline: Option<PathBuf>,
+}
+
+/// The arguments of `ironmesh policy apply`.
+#[derive(Debug, Args)]
+pub(crate) struct ApplyArguments {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgument,
+    /// Apply this policy folder or file
+    #[arg(value_name = "DIR")]
+    pub(crate) path: PathBuf,
+    /// Store this reason with the release
+    #[arg(long, value_name = "TEXT", value_parser = message)]
+    pub(crate) message: Option<String>,
+    #[command(flatten)]
+    pub(crate) wait: WaitOption,
 }
 
 /// The arguments of `ironmesh policy push`.

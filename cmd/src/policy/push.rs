@@ -2,34 +2,26 @@
 
 use ironmesh_catalog::{PolicyRecord, Removals};
 use ironmesh_config_language::{Loaded, load_documents};
-use ironmesh_config_sources::{EtcdPolicy, PolicyError, commit_of, load_folder};
+use ironmesh_config_sources::{EtcdPolicy, PolicyError, load_folder};
 use jiff::Timestamp;
 use serde_json::json;
 
 use super::check::{counted, fail_if_rejected, print_findings, views};
-use super::{current_user, open_etcd, wait};
+use super::{commit, current_user, open_etcd, wait};
 use crate::cli::{Output, PushArguments};
 use crate::resolved_settings::ResolvedSettings;
 use crate::stdout::{StdoutError, outln};
 
 /// Pushes a policy folder.
-#[expect(clippy::print_stderr, reason = "a notice beside the result")]
 pub(crate) async fn push(arguments: PushArguments, output: Output) -> anyhow::Result<()> {
     let client = ResolvedSettings::load(&arguments.config)?.client();
     let mut etcd = open_etcd(&arguments.config)?;
     let loaded = load_folder(&arguments.path)?;
     let what = format!("`{}`", arguments.path.display());
-    let commit = match commit_of(&arguments.path).await {
-        Ok(commit) => commit,
-        Err(error) => {
-            eprintln!("ironmesh: pushing the revision without its commit: {error}");
-            None
-        }
-    };
     let record = PolicyRecord {
         revision: loaded.revision.clone(),
         at: Timestamp::now(),
-        commit,
+        commit: commit(&arguments.path, "pushing").await,
         by: Some(current_user()),
         message: arguments.message,
     };

@@ -9,7 +9,7 @@ use crate::cli::{Output, RevisionsArguments};
 use crate::resolved_settings::ResolvedSettings;
 use crate::stdout::outln;
 
-/// Lists the revisions that etcd keeps, or that the control plane keeps of its folder.
+/// Lists the revisions that etcd keeps, or that the control plane keeps of its folder or as releases.
 pub(crate) async fn revisions(
     arguments: &RevisionsArguments,
     output: Output,
@@ -17,7 +17,7 @@ pub(crate) async fn revisions(
     let resolved = ResolvedSettings::load(&arguments.config)?;
     let client = resolved.client();
     let list = match resolved.policy {
-        PolicyLocation::Folder(_) => client.policy_revisions().await?,
+        PolicyLocation::Folder(_) | PolicyLocation::Releases => client.policy_revisions().await?,
         PolicyLocation::Etcd(etcd) => etcd_revisions(&mut EtcdPolicy::open(etcd)?).await?,
     };
     match output {

@@ -15,13 +15,14 @@ use crate::cli::{Output, RollbackArguments};
 use crate::resolved_settings::ResolvedSettings;
 use crate::stdout::outln;
 
-/// Rolls back. With policy in etcd, pushes the old documents again; with a policy folder, requests the rollback from
-/// the control plane.
+/// Rolls back. With policy in etcd, pushes the old documents again; with a policy folder or releases, requests the
+/// rollback from the control plane.
 pub(crate) async fn rollback(arguments: RollbackArguments, output: Output) -> anyhow::Result<()> {
     let resolved = ResolvedSettings::load(&arguments.config)?;
     let client = resolved.client();
     match resolved.policy {
         PolicyLocation::Folder(_) => roll_back_folder(&client, arguments, output).await,
+        PolicyLocation::Releases => of_releases(&client, arguments, output).await,
         PolicyLocation::Etcd(etcd) => {
             roll_back_etcd(&client, &mut EtcdPolicy::open(etcd)?, arguments, output).await
         }
@@ -69,6 +70,32 @@ async fn roll_back_etcd(
     wait::finish(waited, arguments.wait, output)
 }
 
+async fn of_releases(
+    client: &Client,
+    arguments: RollbackArguments,
+    output: Output,
+) -> anyhow::Result<()> {
+    let (revision, message, option) = (arguments.revision, arguments.message, arguments.wait);
+    let request = RollbackRequest { revision, by: Some(current_user()), message };
+    let done = client.roll_back(&request).await?;
+    if output == Output::Text {
+        outln!("{}", activated(&done))?;
+    }
+    let waited = wait::after_change(client, &done.policy.revision, option, true).await;
+    if output == Output::Json {
+        // The same keys as for policy in etcd.
+        let RolledBack { policy, is_old, findings, removals, .. } = done;
+        outln!(
+            "{:#}",
+            json!({
+                "accepted": true, "policy": policy, "is_old": is_old, "findings": findings,
+                "removals": removals, "wait": wait::answer(&waited),
+            })
+        )?;
+    }
+    wait::finish(waited, option, output)
+}
+
 async fn roll_back_folder(
     client: &Client,
     arguments: RollbackArguments,
@@ -95,7 +122,18 @@ async fn roll_back_folder(
     wait::finish(waited, option, output)
 }
 
-/// The result for people.
+/// The result for people, with releases.
+fn activated(done: &RolledBack) -> String {
+    let RolledBack { policy, is_old, removals, .. } = done;
+    let revision = &policy.revision;
+    match (is_old, removals.removed.is_empty()) {
+        (true, _) => format!("revision {revision} is already active"),
+        (false, true) => format!("revision {revision} is active"),
+        (false, false) => format!("revision {revision} is active\nit removes {removals}"),
+    }
+}
+
+/// The result for people, with a policy folder.
 fn text(done: &RolledBack) -> String {
     let RolledBack { policy, is_old, is_folder, folder, removals, .. } = done;
     let removed = if removals.removed.is_empty() {

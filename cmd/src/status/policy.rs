@@ -26,6 +26,9 @@ pub(super) fn wrong(policy: &PolicyView) -> Option<String> {
     is_rejected.then(|| {
         let advice = if policy.is_folder {
             format!("`ironmesh policy check {source}` shows each error with file and line")
+        } else if policy.is_releases {
+            "apply a corrected policy (`ironmesh policy apply DIR`), or roll back (`ironmesh policy rollback REV`)"
+                .to_owned()
         } else {
             "push a corrected policy (`ironmesh policy push`), or roll back (`ironmesh policy rollback`)"
                 .to_owned()

@@ -29,6 +29,6 @@ mod yaml;
 pub use document::{Document, YAML_EXTENSIONS};
 pub use import::{ImportDialect, ImportError, Imported, Remark, import};
 pub use kinds::PolicyKind;
-pub use policy::{Loaded, Loader, load_documents};
+pub use policy::{Loaded, Loader, load_documents, revision_of};
 pub use render::render;
 pub use suggest::closest;

@@ -51,7 +51,7 @@ mod without_endpoints;
 
 pub use crate::document::Document;
 pub(crate) use level::SCOPES;
-pub use loaded::Loaded;
+pub use loaded::{Loaded, revision_of};
 pub use loader::Loader;
 pub use telemetry::log_operators;
 

@@ -1,5 +1,5 @@
-//! The source of policy in the settings: `policy = "FOLDER"`, the equivalent `[policy] folder = "FOLDER"`, or
-//! `[policy.etcd]`.
+//! The source of policy in the settings: `policy = "FOLDER"`, the equivalent `[policy] folder = "FOLDER"`,
+//! `[policy.etcd]`, or `[policy] source = "releases"`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,6 +26,8 @@ pub enum PolicyLocation {
     Folder(PathBuf),
     /// etcd.
     Etcd(EtcdSettings),
+    /// The releases in the state folder, which `ironmesh policy apply` makes.
+    Releases,
 }
 
 /// How the control plane reaches etcd, and the prefix of its keys. Paths are as written, and no value is a
@@ -62,31 +64,47 @@ pub(super) fn read(value: Value<'_>, mesh: &Name) -> Result<PolicySettings, Find
     let mut table = value.table("`policy`")?;
     let folder = table.optional("folder", read_path);
     let etcd = table.optional("etcd", |value| read_etcd(value, mesh));
+    let source =
+        table.optional("source", |value| value.word("source of policy", &[("releases", ())]));
     let range = Duration::ZERO..=Duration::from_secs(24 * 60 * 60);
     let removal_hold = table.optional("removal_hold", |value| duration::read(value, &range));
     table.finish();
-    let place = match (folder?, etcd?) {
-        (Some(folder), None) => Some(PolicyLocation::Folder(folder)),
-        (None, Some(etcd)) => Some(PolicyLocation::Etcd(etcd)),
-        (Some(_), Some(_)) => {
+    let place = match (folder?, etcd?, source?) {
+        (Some(folder), None, None) => Some(PolicyLocation::Folder(folder)),
+        (None, Some(etcd), None) => Some(PolicyLocation::Etcd(etcd)),
+        (None, None, Some(())) => Some(PolicyLocation::Releases),
+        (None, None, None) => None,
+        (_, _, Some(())) => {
+            let message = "policy comes from releases, or from a folder or etcd, not from both";
+            let help = "remove `source`, or remove `folder` and `etcd`; `ironmesh policy apply FOLDER` \
+                        makes a release of a folder";
+            let finding = value.error(codes::INVALID_VALUE, message).label("both").help(help);
+            return Err(value.report(finding));
+        }
+        (Some(_), Some(_), None) => {
             let message = "policy comes from a folder or from etcd, not from both";
             let help =
                 "remove one of them; `ironmesh policy push FOLDER` brings a folder into etcd";
             let finding = value.error(codes::INVALID_VALUE, message).label("both").help(help);
             return Err(value.report(finding));
         }
-        (None, None) => None,
     };
     let removal_hold = removal_hold?;
     match place {
         None if removal_hold.is_none() => {
-            let message = "`policy` sets neither `folder` nor `etcd`";
+            let message = "`policy` sets none of `folder`, `etcd` and `source`";
             Err(value.report(value.error(codes::MISSING_KEY, message).label("from where?")))
         }
         Some(PolicyLocation::Etcd(_)) if removal_hold.is_some() => {
             let message = "`removal_hold` has no effect on policy in etcd";
             let help = "remove it: `ironmesh policy push` is deliberate, and is never held back";
             let finding = value.error(codes::INVALID_VALUE, message).label("policy in etcd");
+            Err(value.report(finding.help(help)))
+        }
+        Some(PolicyLocation::Releases) if removal_hold.is_some() => {
+            let message = "`removal_hold` has no effect on releases";
+            let help = "remove it: `ironmesh policy apply` is deliberate, and is never held back";
+            let finding = value.error(codes::INVALID_VALUE, message).label("releases");
             Err(value.report(finding.help(help)))
         }
         place => Ok(PolicySettings { place, removal_hold }),

@@ -11,7 +11,7 @@ impl Settings {
     pub fn risk_findings(&self, policy: &PolicyLocation) -> Vec<Finding> {
         let etcd = match policy {
             PolicyLocation::Etcd(etcd) => etcd.endpoints.as_slice(),
-            PolicyLocation::Folder(_) => &[],
+            PolicyLocation::Folder(_) | PolicyLocation::Releases => &[],
         };
         let connections = [
             ("etcd", "endpoints", "[policy.etcd]", etcd),

@@ -127,6 +127,24 @@ fn policy_setting_selects_a_folder_or_etcd() {
 }
 
 #[test]
+fn policy_setting_selects_releases_alone() {
+    assert_eq!(place("policy.source = \"releases\""), PolicyLocation::Releases);
+    for (more, expected) in [
+        ("folder = \"x\"", "policy comes from releases, or from a folder or etcd, not from both"),
+        ("removal_hold = \"1s\"", "`removal_hold` has no effect on releases"),
+        (
+            "etcd.endpoints = [\"http://127.0.0.1:1\"]",
+            "policy comes from releases, or from a folder or etcd, not from both",
+        ),
+    ] {
+        let reported = findings(&format!("[policy]\nsource = \"releases\"\n{more}"));
+        assert!(reported.len() == 1 && reported[0].contains(expected), "{reported:#?}");
+    }
+    let reported = findings("policy.source = \"release\"");
+    assert!(reported[0].contains("there is no source of policy `release`"), "{reported:#?}");
+}
+
+#[test]
 fn removal_hold_is_read_with_and_without_a_folder() {
     let settings = |text: &str| load_settings(text, "ironmesh.toml").unwrap();
     assert_eq!(settings("").removal_hold, Duration::from_secs(30));
@@ -150,7 +168,7 @@ fn inconsistent_etcd_settings_are_reported() {
             format!("removal_hold = \"1s\"\n[policy.etcd]\n{here}"),
             "has no effect on policy in etcd",
         ),
-        (String::new(), "`policy` sets neither `folder` nor `etcd`"),
+        (String::new(), "`policy` sets none of `folder`, `etcd` and `source`"),
         ("[policy.etcd]".into(), "`policy.etcd` needs `endpoints`"),
         ("[policy.etcd]\nendpoints = []".into(), "`endpoints` must list one at least"),
         ("etcd.endpoints = [\"a:1\"]".into(), "`endpoints` must list `https://host:port`: `a:1`"),

@@ -1,13 +1,14 @@
-//! Rollback to an earlier revision, while policy comes from a folder.
+//! The requests of operators to the policy source, and rollback while policy comes from a folder.
 //!
 //! The folder stays as it is: a separate process may maintain it. Until it holds a different policy that passes the
 //! check, the control plane uses the pinned revision, over restarts too, and reports that everywhere.
 
 use ironmesh_admin::{
-    AcceptRemovalRequest, AcceptedRemoval, ApiError, FindingView, RollbackRequest, RolledBack,
+    AcceptRemovalRequest, AcceptedRemoval, ApiError, Applied, ApplyRequest, FindingView,
+    RollbackRequest, RolledBack,
 };
-use ironmesh_catalog::{PolicyPin, PolicyRecord, Removals};
-use ironmesh_config_language::render;
+use ironmesh_catalog::{PolicyPin, PolicyRecord, PolicyRevision, Removals};
+use ironmesh_config_language::{Loaded, render};
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 
@@ -21,6 +22,8 @@ pub(crate) enum SourceCommand {
     RollBack(RollbackRequest, Reply<RolledBack>),
     /// Activates a removal that is held back.
     Accept(AcceptRemovalRequest, Reply<AcceptedRemoval>),
+    /// Makes a release and activates it.
+    Apply(ApplyRequest, Reply<Applied>),
 }
 
 type Reply<T> = oneshot::Sender<Result<T, ApiError>>;
@@ -43,6 +46,11 @@ impl Rollbacks {
         self.send(|reply| SourceCommand::Accept(request, reply))
     }
 
+    /// Makes a release, and waits until it is active. Blocks.
+    pub(crate) fn apply(&self, request: ApplyRequest) -> Result<Applied, ApiError> {
+        self.send(|reply| SourceCommand::Apply(request, reply))
+    }
+
     fn send<T>(&self, request: impl FnOnce(Reply<T>) -> SourceCommand) -> Result<T, ApiError> {
         let ended = || ApiError::Internal("the control plane is stopping".to_owned());
         let (reply, replied) = oneshot::channel();
@@ -58,24 +66,30 @@ impl PolicySource {
         match request {
             SourceCommand::RollBack(request, reply) => drop(reply.send(self.roll_back(&request))),
             SourceCommand::Accept(request, reply) => drop(reply.send(self.accept(&request))),
+            SourceCommand::Apply(request, reply) => drop(reply.send(self.apply(request))),
         }
     }
 
-    fn roll_back(&mut self, request: &RollbackRequest) -> Result<RolledBack, ApiError> {
-        if let Source::Etcd(_) = self.source {
-            let words = "policy comes from etcd: `ironmesh policy rollback` with settings that name it \
-                         pushes the revision there";
-            return Err(ApiError::BadRequest(words.to_owned()));
+    pub(super) fn roll_back(&mut self, request: &RollbackRequest) -> Result<RolledBack, ApiError> {
+        match &self.source {
+            Source::Folder(_) => {}
+            Source::Etcd(_) => {
+                let words = "policy comes from etcd: `ironmesh policy rollback` with settings that name it \
+                             pushes the revision there";
+                return Err(ApiError::BadRequest(words.to_owned()));
+            }
+            Source::Releases(source) => {
+                return self.select_release(&source.releases.clone(), request);
+            }
         }
         self.keeper.keep();
-        let kept = self.find(&request.revision)?;
+        let stored = self.store.policies().map_err(|error| ApiError::Internal(chain(&error)))?;
+        let kept = find(&request.revision, stored)?;
         let failure = |error| ApiError::Internal(chain(&error));
         let loaded = self.load_kept(&kept.revision).map_err(failure)?;
         let loaded = loaded.ok_or_else(|| unknown(&kept.revision.0))?;
         let Some(specification) = &loaded.specification else {
-            let rendered = render(&loaded.findings, &loaded.documents, false);
-            let words = format!("{} is no longer valid:\n{}", kept.revision, rendered.trim_end());
-            return Err(ApiError::BadRequest(words));
+            return Err(no_longer_valid(&kept.revision, &loaded));
         };
         let active = self.state.borrow().specification.clone();
         let removals = active.map(|active| Removals::between(&active, specification));
@@ -119,25 +133,30 @@ impl PolicySource {
             removals: removals.unwrap_or_default(),
         })
     }
+}
 
-    /// The stored policy whose revision is or begins with `revision`.
-    fn find(&self, revision: &str) -> Result<PolicyRecord, ApiError> {
-        let kept = self.store.policies().map_err(|error| ApiError::Internal(chain(&error)))?;
-        let begins = |record: &PolicyRecord| record.revision.0.starts_with(revision);
-        let mut found: Vec<_> = kept.into_iter().filter(begins).collect();
-        match (found.pop(), found.is_empty()) {
-            (Some(only), true) => Ok(only),
-            (None, _) => Err(unknown(revision)),
-            (Some(last), false) => {
-                let all: Vec<_> =
-                    found.iter().chain([&last]).map(|record| record.revision.to_string()).collect();
-                let all = all.join(", ");
-                Err(ApiError::BadRequest(format!(
-                    "several stored revisions begin with `{revision}`: {all}; give more characters"
-                )))
-            }
+/// The one of the stored policies whose revision is or begins with `revision`.
+pub(super) fn find(revision: &str, stored: Vec<PolicyRecord>) -> Result<PolicyRecord, ApiError> {
+    let begins = |record: &PolicyRecord| record.revision.0.starts_with(revision);
+    let mut found: Vec<_> = stored.into_iter().filter(begins).collect();
+    match (found.pop(), found.is_empty()) {
+        (Some(only), true) => Ok(only),
+        (None, _) => Err(unknown(revision)),
+        (Some(last), false) => {
+            let all: Vec<_> =
+                found.iter().chain([&last]).map(|record| record.revision.to_string()).collect();
+            let all = all.join(", ");
+            Err(ApiError::BadRequest(format!(
+                "several stored revisions begin with `{revision}`: {all}; give more characters"
+            )))
         }
     }
+}
+
+/// The error of a rollback to a policy that does not pass the check of this version.
+pub(super) fn no_longer_valid(revision: &PolicyRevision, loaded: &Loaded) -> ApiError {
+    let rendered = render(&loaded.findings, &loaded.documents, false);
+    ApiError::BadRequest(format!("{revision} is no longer valid:\n{}", rendered.trim_end()))
 }
 
 fn unknown(revision: &str) -> ApiError {

@@ -8,18 +8,23 @@ use ironmesh_config_language::Document;
 use ironmesh_config_sources::{
     EtcdFollower, EtcdPolicy, FolderWatch, Pushed, read_folder, watch_folder,
 };
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 
+use super::releases::{Release, Releases};
 use ironmesh_catalog::text::chain;
 
 /// The interval of readings if the folder cannot be watched.
 const UNWATCHED: Duration = Duration::from_secs(5);
+
+/// The interval of readings of a release. Only this process changes it, so they find damage.
+const RELEASE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// A source of policy.
 #[derive(Debug)]
 pub(crate) enum Source {
     Folder(FolderSource),
     Etcd(Box<EtcdFollower>),
+    Releases(ReleaseSource),
 }
 
 /// The content of a source at one time.
@@ -28,7 +33,7 @@ pub(super) struct Reading {
     pub(super) documents: Vec<Document>,
     /// Findings about what could not be read.
     pub(super) findings: Vec<Finding>,
-    /// The record of the push, if the source has one.
+    /// The record of the push or of the release, if the source has one.
     pub(super) pushed: Option<PolicyRecord>,
 }
 
@@ -41,11 +46,16 @@ impl Source {
         Self::Etcd(Box::new(policy.follow()))
     }
 
+    pub(crate) fn releases(releases: Releases) -> Self {
+        Self::Releases(ReleaseSource { releases, due: None })
+    }
+
     /// The name of the source in messages.
     pub(super) fn name(&self) -> String {
         match self {
             Self::Folder(folder) => folder.path.display().to_string(),
             Self::Etcd(follower) => follower.name(),
+            Self::Releases(source) => source.releases.current_path().display().to_string(),
         }
     }
 
@@ -53,7 +63,7 @@ impl Source {
     pub(super) fn path(&self) -> Option<&Path> {
         match self {
             Self::Folder(folder) => Some(&folder.path),
-            Self::Etcd(_) => None,
+            Self::Etcd(_) | Self::Releases(_) => None,
         }
     }
 
@@ -71,7 +81,31 @@ impl Source {
                     None => Err(chain(&error)),
                 },
             },
+            Self::Releases(source) => source.next().await,
         }
+    }
+}
+
+/// The releases in the state folder.
+#[derive(Debug)]
+pub(crate) struct ReleaseSource {
+    pub(super) releases: Releases,
+    /// When the next reading is due; none for the first, which is due at once.
+    due: Option<Instant>,
+}
+
+impl ReleaseSource {
+    async fn next(&mut self) -> Result<Reading, String> {
+        if let Some(due) = self.due {
+            sleep_until(due).await;
+        }
+        let releases = self.releases.clone();
+        let read = tokio::task::spawn_blocking(move || releases.read_current()).await;
+        let read = read.map_err(|error| chain(&error)).and_then(|read| read.map_err(|e| chain(&e)));
+        let pause = if read.is_ok() { RELEASE_INTERVAL } else { UNWATCHED };
+        self.due = Some(Instant::now() + pause);
+        let Release { record, documents, findings } = read?;
+        Ok(Reading { documents, findings, pushed: Some(record) })
     }
 }
 

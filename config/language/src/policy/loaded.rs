@@ -20,6 +20,11 @@ pub struct Loaded {
     pub revision: PolicyRevision,
 }
 
+/// The revision of complete documents, which are sorted.
+pub fn revision_of(documents: &[Document]) -> PolicyRevision {
+    revision(documents, &[])
+}
+
 /// A short hash of all input. It includes lengths, so that moving text from one file to the next changes the
 /// revision. Unreadable files count by their errors, so that their appearance and their repair are changes
 /// too. Files that are not policy do not count.

@@ -1,0 +1,94 @@
+//! `ironmesh policy apply`: makes a policy folder a release of the control plane, if the policy is accepted.
+
+use anyhow::bail;
+use ironmesh_admin::{Applied, ApplyRequest};
+use ironmesh_catalog::{PolicyRecord, Removals};
+use ironmesh_config_settings::PolicyLocation;
+use ironmesh_config_sources::load_folder;
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::check::{counted, fail_if_rejected, print_findings, views};
+use super::{commit, current_user, wait};
+use crate::cli::{ApplyArguments, Output};
+use crate::resolved_settings::ResolvedSettings;
+use crate::stdout::{StdoutError, outln};
+
+/// Applies a policy folder.
+pub(super) async fn apply(arguments: ApplyArguments, output: Output) -> anyhow::Result<()> {
+    let resolved = ResolvedSettings::load(&arguments.config)?;
+    check_source(&resolved.policy)?;
+    let client = resolved.client();
+    let loaded = load_folder(&arguments.path)?;
+    let request = ApplyRequest {
+        documents: loaded
+            .documents
+            .iter()
+            .map(|d| (d.path.to_string(), d.text.to_string()))
+            .collect(),
+        commit: commit(&arguments.path, "applying").await,
+        by: Some(current_user()),
+        message: arguments.message,
+    };
+    let accepted = loaded.specification.is_some();
+    let applied = if accepted { Some(client.apply(&request).await?) } else { None };
+    if output == Output::Text {
+        print_findings(&loaded)?;
+        if let Some(applied) = &applied {
+            print_applied(applied, loaded.documents.len())?;
+        }
+    }
+    let waited = wait::after_change(&client, &loaded.revision, arguments.wait, accepted).await;
+    if output == Output::Json {
+        let is_new = applied.as_ref().is_some_and(|applied| !applied.is_old);
+        let rejected = || Applied {
+            policy: PolicyRecord {
+                revision: loaded.revision.clone(),
+                at: Timestamp::now(),
+                commit: request.commit,
+                by: request.by,
+                message: request.message,
+            },
+            is_old: false,
+            findings: Vec::new(),
+            removals: Removals::default(),
+        };
+        let Applied { policy, removals, .. } = applied.unwrap_or_else(rejected);
+        outln!(
+            "{:#}",
+            json!({
+                "accepted": accepted, "applied": is_new, "policy": policy, "findings": views(&loaded),
+                "removals": removals, "wait": wait::answer(&waited),
+            })
+        )?;
+    }
+    fail_if_rejected(&loaded, &format!("`{}`", arguments.path.display()))?;
+    wait::finish(waited, arguments.wait, output)
+}
+
+/// Fails unless the settings say that policy comes from releases.
+fn check_source(policy: &PolicyLocation) -> anyhow::Result<()> {
+    match policy {
+        PolicyLocation::Releases => Ok(()),
+        PolicyLocation::Folder(folder) => bail!(
+            "policy comes from the folder `{}`, which the control plane follows by itself: edit the folder, or set \
+             `policy.source = \"releases\"` in the settings and restart `ironmesh serve`",
+            folder.display()
+        ),
+        PolicyLocation::Etcd(etcd) => bail!(
+            "policy comes from etcd at {}: use `ironmesh policy push`",
+            etcd.endpoints.join(", ")
+        ),
+    }
+}
+
+/// Prints the outcome for people.
+fn print_applied(applied: &Applied, documents: usize) -> Result<(), StdoutError> {
+    let Applied { policy, is_old, removals, .. } = applied;
+    let revision = &policy.revision;
+    if *is_old {
+        return outln!("revision {revision} is already active: nothing to apply");
+    }
+    outln!("applied revision {revision}: {}", counted(documents, "document"))?;
+    if removals.removed.is_empty() { Ok(()) } else { outln!("it removes {removals}") }
+}
