@@ -29,8 +29,11 @@ const WIDE_HEADINGS: [&str; 10] = [
     "REVISION",
 ];
 
-/// The columns that are cut so that a row fits, with their least widths: services, revision, name.
-const CUT: [(usize, usize); 3] = [(1, 8), (6, 8), (0, 10)];
+/// The columns that are cut in turn so that a row fits, with their least widths: services and name.
+const CUT: [(usize, usize); 3] = [(1, 10), (0, 12), (1, 6)];
+
+/// The characters of a revision in the narrow table, as many as commands need to find it.
+const SHORT_REVISION: usize = 8;
 
 /// Lists the enrolled proxies.
 pub(crate) async fn list(arguments: &ListArguments, format: OutputFormat) -> anyhow::Result<()> {
@@ -94,7 +97,7 @@ fn cells(proxy: &ProxyView, now: Timestamp) -> [String; 7] {
         envoy_version(proxy),
         connected(proxy, now),
         sync(proxy, now),
-        revision(proxy),
+        revision(proxy).chars().take(SHORT_REVISION).collect(),
     ]
 }
 
