@@ -79,7 +79,7 @@ async fn config_option_works_before_and_after_the_uuid() {
     ] {
         let run = server.workspace.run(&arguments);
         assert_eq!(run.code, 0, "{run:?}");
-        assert!(run.stdout.starts_with(&format!("proxy         {id}\n")), "{run:?}");
+        assert!(run.stdout.contains(&format!("\nid            {id}\n")), "{run:?}");
     }
     // The UUID is not taken as the value of `--config`: the file is missing.
     for arguments in [&["proxy", "show", "--config", id][..], &["proxy", "show", id, "--config"]] {
@@ -123,10 +123,12 @@ async fn revocation_is_shown_and_survives_a_restart() {
     };
     let run = server.run(&["proxy", "revoke", id, "--reason", " stolen "]);
     assert_eq!(run.code, 0, "{run:?}");
-    let reported = run.stdout.trim_end().to_owned();
-    assert!(reported.starts_with(&format!("proxy {id} was revoked on 2")), "{reported}");
-    assert!(reported.ends_with("Z: stolen"), "{reported}");
-    let words = reported.strip_prefix(&format!("proxy {id} was ")).unwrap();
+    let (proxy, words) = run.stdout.trim_end().split_once(" was ").unwrap();
+    let name = server.json(&["proxy", "show", id])["name"].as_str().unwrap().to_owned();
+    assert_eq!(proxy, format!("proxy {name} ({id})"));
+    assert!(words.starts_with("revoked on 2") && words.ends_with("Z: stolen"), "{words}");
+    // The proxy itself knows its id.
+    let reported = format!("proxy {id} was {words}");
 
     for restarts in 0..2 {
         if restarts > 0 {

@@ -79,7 +79,8 @@ async fn revoked_proxy_is_disconnected_and_callers_use_the_other() {
     let before = envoy_states(&[&customer, &other]).await;
     let id = proxy_at(&mesh, &one.address().to_string()).await["id"].as_str().unwrap().to_owned();
     let reported = run(&mesh, &["proxy", "revoke", &id, "--reason", "its disk was sold"]).await;
-    assert!(reported.starts_with(&format!("proxy {id} was revoked on ")), "{reported}");
+    assert!(reported.starts_with("proxy till-1 ("), "{reported}");
+    assert!(reported.contains(&format!("({id}) was revoked on ")), "{reported}");
     members(1).await;
     wait_for_streams(&one, 0).await;
     let log = mesh.folder().join("proxies/default-till-21/envoy.log");

@@ -132,7 +132,8 @@ async fn proxy_show_lists_resources_without_private_keys() {
     // The text form.
     let text = String::from_utf8(run(mesh, &["proxy", "show", &id]).await).unwrap();
     for part in [
-        format!("proxy         {id}\n"),
+        "proxy         bookstore-v1-1\n".to_owned(),
+        format!("id            {id}\n"),
         "state         connected, by ".to_owned(),
         format!("identity      spiffe://mesh.internal/proxy/{id}/ns/default/svc/bookstore-v1\n"),
         "account       default/bookstore\n".to_owned(),

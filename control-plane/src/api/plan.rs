@@ -107,7 +107,7 @@ mod tests {
         let running = planning.begin().unwrap();
         let started_at = planning.started_at.lock().unwrap();
         let busy = planning.begin().unwrap_err().to_string();
-        assert!(busy.contains(&format!("being made, since {started_at:.0}: try")), "{busy}");
+        assert!(busy.contains(&format!("being computed, since {started_at:.0}: try")), "{busy}");
         drop(running);
         assert!(planning.begin().is_ok());
     }
