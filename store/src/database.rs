@@ -14,6 +14,7 @@ use zeroize::Zeroizing;
 use crate::authentic::Authenticator;
 use crate::engine::Engine;
 use crate::entries::Entries;
+use crate::journal::JournalIndex;
 use crate::quarantine::Quarantine;
 use crate::seal::Sealer;
 
@@ -23,6 +24,8 @@ pub struct Store {
     pub(crate) sealer: Sealer,
     pub(crate) authenticator: Authenticator,
     pub(crate) quarantine: Mutex<Quarantine>,
+    /// The numbers of the stored journal entries; none before the first append.
+    pub(crate) journal_index: Mutex<Option<JournalIndex>>,
 }
 
 impl fmt::Debug for Store {
@@ -50,13 +53,17 @@ pub(crate) const POLICY: Table = TableDefinition::new("policy");
 /// The endpoints that the guard accepted last, by provider and service.
 pub(crate) const ENDPOINTS: Table = TableDefinition::new("endpoints");
 
+/// The journal's entries, by number and kind.
+pub(crate) const JOURNAL: Table = TableDefinition::new("journal");
+
 /// All tables. Opening a database creates those that it lacks; an older version ignores unknown ones.
-pub(crate) const TABLES: [Table; 6] =
-    [META, AUTHORITY, SERVICE_CERTIFICATES, JOIN_RECORDS, POLICY, ENDPOINTS];
+pub(crate) const TABLES: [Table; 7] =
+    [META, AUTHORITY, SERVICE_CERTIFICATES, JOIN_RECORDS, POLICY, ENDPOINTS, JOURNAL];
 
 impl Store {
     pub(crate) fn new(engine: Engine, sealer: Sealer, authenticator: Authenticator) -> Self {
-        Self { engine, sealer, authenticator, quarantine: Mutex::default() }
+        let (quarantine, journal_index) = Default::default();
+        Self { engine, sealer, authenticator, quarantine, journal_index }
     }
 
     /// Creates the missing tables, since an older version may have written the database.

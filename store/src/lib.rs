@@ -5,7 +5,7 @@
 //! clock. It implements traits of the catalog for its users, so that etcd can replace it.
 //!
 //! ```text
-//! KeyEncryptionKey ──► Store::open ──► join records, mesh, last policies      (authenticated)
+//! KeyEncryptionKey ──► Store::open ──► join records, mesh, policies, journal   (authenticated)
 //!                                  └─► authority, service certificates        (sealed)
 //! ```
 //!
@@ -21,6 +21,7 @@ mod engine;
 mod entries;
 mod file;
 mod health;
+mod journal;
 mod key;
 mod migration;
 mod open;

@@ -1,5 +1,6 @@
 mod authentication;
 mod failures;
+mod journal;
 mod policies;
 
 use std::os::unix::fs::PermissionsExt;

@@ -1,0 +1,233 @@
+//! The journal's entries: which actor changed what, when, from where, and with which outcome.
+//!
+//! This module owns their form and the bounds per kind. It never stores or reads them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::name::{ServiceAccount, ServiceName};
+use crate::proxy::ProxyId;
+use crate::specification::PolicyRevision;
+
+/// One change of the mesh, or the rejection of one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JournalEntry {
+    /// Its number, which the store assigns: higher than that of all earlier entries, also over restarts.
+    pub sequence: u64,
+    /// When the change was made, or the last one of several.
+    pub at: Timestamp,
+    /// What was done.
+    pub kind: JournalKind,
+    /// Who did it.
+    pub who: Actor,
+    /// From where: the admin socket, the source of policy, or the address of a peer. None if the control
+    /// plane did it by itself.
+    #[serde(rename = "from", default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
+    /// To what it was done.
+    #[serde(default)]
+    pub subject: JournalSubject,
+    /// How many proxies or certificates the entry stands for.
+    pub count: u64,
+    /// The reason that the actor gave.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// Whether it was done.
+    #[serde(flatten)]
+    pub outcome: JournalOutcome,
+}
+
+impl JournalEntry {
+    /// An entry without a number, about something that was done once.
+    pub fn new(at: Timestamp, kind: JournalKind, who: Actor) -> Self {
+        Self {
+            sequence: 0,
+            at,
+            kind,
+            who,
+            origin: None,
+            subject: JournalSubject::default(),
+            count: 1,
+            message: None,
+            outcome: JournalOutcome::Done,
+        }
+    }
+}
+
+/// The kind of a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JournalKind {
+    /// The enrollment of proxies.
+    Enroll,
+    /// The first connection of a proxy, which claims its certificate.
+    Claim,
+    /// The revocation of a proxy.
+    Revoke,
+    /// A changed policy folder.
+    Policy,
+    /// A push of policy to etcd.
+    Push,
+    /// Policy documents that an operator applied.
+    Apply,
+    /// A rollback of policy.
+    Rollback,
+    /// The acceptance of a held-back removal, from policy or of endpoints.
+    Accept,
+    /// Issued certificates of proxies or services.
+    Certificate,
+    /// A new certificate authority.
+    Authority,
+}
+
+impl JournalKind {
+    /// All kinds.
+    pub const ALL: [Self; 10] = [
+        Self::Enroll,
+        Self::Claim,
+        Self::Revoke,
+        Self::Policy,
+        Self::Push,
+        Self::Apply,
+        Self::Rollback,
+        Self::Accept,
+        Self::Certificate,
+        Self::Authority,
+    ];
+
+    /// The kinds that change which policy is active.
+    pub const OF_POLICY: [Self; 5] =
+        [Self::Policy, Self::Push, Self::Apply, Self::Rollback, Self::Accept];
+
+    /// The word for it, as in JSON.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Enroll => "enroll",
+            Self::Claim => "claim",
+            Self::Revoke => "revoke",
+            Self::Policy => "policy",
+            Self::Push => "push",
+            Self::Apply => "apply",
+            Self::Rollback => "rollback",
+            Self::Accept => "accept",
+            Self::Certificate => "certificate",
+            Self::Authority => "authority",
+        }
+    }
+
+    /// How many entries of this kind the store keeps. Each kind has a bound of its own, so that routine
+    /// renewals never displace what operators did.
+    pub const fn bound(self) -> usize {
+        match self {
+            Self::Claim | Self::Certificate => 2_000,
+            _ => 10_000,
+        }
+    }
+}
+
+impl fmt::Display for JournalKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+impl FromStr for JournalKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let kinds = Self::ALL.map(Self::word).join(", ");
+        Self::ALL
+            .into_iter()
+            .find(|kind| kind.word() == text)
+            .ok_or_else(|| format!("expected one of: {kinds}"))
+    }
+}
+
+/// Who made a change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Actor {
+    /// A user of the control plane's machine, as the kernel reports it for the admin socket.
+    User {
+        /// The user's id; none if the kernel does not report it.
+        uid: Option<u32>,
+        /// The name of that id on the machine.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<String>,
+    },
+    /// The author of policy. A claim of the policy source.
+    Author {
+        /// The name, if it is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<String>,
+    },
+    /// The proxy that is the subject.
+    Proxy,
+    /// The control plane by itself.
+    ControlPlane,
+}
+
+/// The object of a change. Each kind has its own parts.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JournalSubject {
+    /// A proxy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<ProxyId>,
+    /// The name of the proxy, or what a rejected request named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The services, or those of the proxies.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<ServiceName>,
+    /// A service account.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<ServiceAccount>,
+    /// A revision of policy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<PolicyRevision>,
+    /// The git commit of that policy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+}
+
+/// The outcome of a change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum JournalOutcome {
+    /// It was made.
+    Done,
+    /// It was not made.
+    Rejected {
+        /// Why not.
+        reason: String,
+    },
+}
+
+/// Which entries to read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JournalQuery {
+    /// Only those since this time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    /// Only those of this kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<JournalKind>,
+    /// At most so many: the first ones after `after`, and without that the newest ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
+    /// Only those with a higher number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<u64>,
+}
+
+impl JournalQuery {
+    /// Whether an entry is among those to read, regardless of `limit`.
+    pub fn includes(&self, entry: &JournalEntry) -> bool {
+        self.since.is_none_or(|since| entry.at >= since)
+            && self.kind.is_none_or(|kind| entry.kind == kind)
+            && self.after.is_none_or(|after| entry.sequence > after)
+    }
+}

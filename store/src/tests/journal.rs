@@ -1,0 +1,108 @@
+//! The journal: numbers, bounds per kind, queries, and entries that were changed outside of the store.
+
+use ironmesh_catalog::{Actor, JournalEntry, JournalKind, JournalQuery};
+use jiff::Timestamp;
+
+use super::{State, copy};
+use crate::Store;
+use crate::database::JOURNAL;
+
+fn entry(kind: JournalKind, second: i64) -> JournalEntry {
+    JournalEntry::new(Timestamp::from_second(second).unwrap(), kind, Actor::ControlPlane)
+}
+
+fn append(store: &Store, entries: &[(JournalKind, i64)]) {
+    let entries: Vec<_> = entries.iter().map(|(kind, second)| entry(*kind, *second)).collect();
+    store
+        .append_journal_within(&entries, |kind| if kind == JournalKind::Claim { 2 } else { 3 })
+        .unwrap();
+}
+
+/// The numbers of the entries of a query.
+fn numbers(store: &Store, query: &JournalQuery) -> Vec<u64> {
+    let (entries, _) = store.journal(query).unwrap();
+    entries.iter().map(|entry| entry.sequence).collect()
+}
+
+fn all(store: &Store) -> Vec<u64> {
+    numbers(store, &JournalQuery::default())
+}
+
+#[test]
+fn journal_is_bounded_per_kind() {
+    use JournalKind::{Claim, Revoke};
+    let store = State::new().open().unwrap();
+    append(&store, &[(Revoke, 1), (Claim, 2), (Claim, 3)]);
+    append(&store, &[(Claim, 4), (Claim, 5), (Revoke, 6)]);
+    assert_eq!(all(&store), [1, 4, 5, 6]);
+    append(&store, &[(Revoke, 7), (Revoke, 8)]);
+    assert_eq!(all(&store), [4, 5, 6, 7, 8]);
+}
+
+#[test]
+fn numbers_continue_after_a_restart() {
+    use JournalKind::{Claim, Revoke};
+    let state = State::new();
+    let store = state.open().unwrap();
+    append(&store, &[(Revoke, 1), (Claim, 2)]);
+    drop(store);
+    let store = state.open().unwrap();
+    append(&store, &[(Claim, 3), (Claim, 4)]);
+    assert_eq!(all(&store), [1, 3, 4]);
+    assert_eq!(store.journal(&JournalQuery::default()).unwrap().1, 4);
+}
+
+#[test]
+fn query_selects_by_time_kind_and_number() {
+    use JournalKind::{Claim, Revoke};
+    let store = State::new().open().unwrap();
+    append(&store, &[(Revoke, 10), (Claim, 20), (Revoke, 30), (Claim, 40), (Revoke, 50)]);
+    let none = JournalQuery::default();
+    let of_kind = JournalQuery { kind: Some(Revoke), ..none };
+    assert_eq!(numbers(&store, &of_kind), [1, 3, 5]);
+    let since = Some(Timestamp::from_second(30).unwrap());
+    assert_eq!(numbers(&store, &JournalQuery { since, ..none }), [3, 4, 5]);
+    let newest = JournalQuery { limit: Some(2), ..none };
+    assert_eq!(numbers(&store, &newest), [4, 5]);
+    let next = JournalQuery { after: Some(1), ..newest };
+    assert_eq!(numbers(&store, &next), [2, 3]);
+    assert_eq!(numbers(&store, &JournalQuery { after: Some(u64::MAX), ..none }), [0; 0]);
+}
+
+#[test]
+fn store_of_a_version_without_a_journal_opens_with_an_empty_one() {
+    let state = State::new();
+    state.open().unwrap().drop_table(JOURNAL);
+    let store = state.open().unwrap();
+    assert_eq!(store.journal(&JournalQuery::default()).unwrap(), (Vec::new(), 0));
+    append(&store, &[(JournalKind::Revoke, 1)]);
+    assert_eq!(all(&store), [1]);
+}
+
+#[test]
+fn edited_or_moved_entry_is_quarantined_and_its_number_not_used_again() {
+    let store = State::new().open().unwrap();
+    append(&store, &[(JournalKind::Revoke, 1), (JournalKind::Revoke, 2)]);
+    let key = "00000000000000000002/revoke";
+    copy(&store, (JOURNAL, "00000000000000000001/revoke"), (JOURNAL, key));
+    assert_eq!(all(&store), [1]);
+    let quarantined = store.health().quarantined;
+    assert_eq!(
+        (quarantined.len(), &*quarantined[0].table, &*quarantined[0].key),
+        (1, "journal", key)
+    );
+    append(&store, &[(JournalKind::Revoke, 3)]);
+    assert_eq!(all(&store), [1, 3]);
+    // The finding ends when newer entries displace it.
+    append(&store, &[(JournalKind::Revoke, 4), (JournalKind::Revoke, 5)]);
+    assert_eq!(all(&store), [3, 4, 5]);
+    assert!(store.health().quarantined.is_empty());
+}
+
+#[test]
+fn entry_of_an_unknown_kind_is_omitted_and_its_number_not_used_again() {
+    let store = State::new().open().unwrap();
+    store.put(JOURNAL, "00000000000000000001/rename", b"{\"of a\": \"newer version\"}").unwrap();
+    append(&store, &[(JournalKind::Revoke, 2)]);
+    assert_eq!(all(&store), [2]);
+}
