@@ -19,7 +19,7 @@ use ironmesh_catalog::Finding;
 use ironmesh_config_language::Document;
 use ironmesh_config_language::{Loaded, Loader};
 
-pub use commit::{CommitError, commit_of};
+pub use commit::{CommitError, author_of, commit_of};
 pub use reading::read_folder;
 pub use watch::{FolderWatch, WatchError, watch_folder};
 

@@ -11,6 +11,6 @@ pub use etcd::{
     etcd_options,
 };
 pub use folder::{
-    CommitError, Folder, FolderError, FolderWatch, WatchError, commit_of, load_folder, read_folder,
-    watch_folder,
+    CommitError, Folder, FolderError, FolderWatch, WatchError, author_of, commit_of, load_folder,
+    read_folder, watch_folder,
 };

@@ -45,23 +45,11 @@ const DIGITS: usize = 12;
 /// The commit of the checkout with the policy folder, or the one document, at `path`. It ends with `+dirty`
 /// if the documents differ from that commit. `None` outside of a checkout, and before the first commit.
 pub async fn commit_of(path: &Path) -> Result<Option<String>, CommitError> {
-    let Ok(resolved) = fs::canonicalize(path) else { return Ok(None) };
-    let Some(root) = resolved.ancestors().find(|above| above.join(".git").exists()) else {
-        return Ok(None);
-    };
+    let Some((root, within)) = checkout(path) else { return Ok(None) };
     let git_failed = |problem: String| CommitError::GitFailed { path: path.to_owned(), problem };
-    let within = resolved.strip_prefix(root).unwrap_or_else(|_| Path::new(""));
-    let pathspec = if within.as_os_str().is_empty() { Path::new(".") } else { within };
-    let mut git = Command::new("git");
-    git.arg("-C").arg(root);
-    // This only reads: git takes no lock, and runs no program that the checkout names.
-    git.args(["--no-optional-locks", "--literal-pathspecs", "-c", "core.fsmonitor=false"]);
+    let mut git = git(&root);
     git.args(["status", "--porcelain=v2", "--branch", "-z"]);
-    git.args(["--untracked-files=all", "--ignored=traditional", "--"]).arg(pathspec);
-    for variable in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR"] {
-        git.env_remove(variable);
-    }
-    git.env("LC_ALL", "C").stdin(Stdio::null()).kill_on_drop(true);
+    git.args(["--untracked-files=all", "--ignored=traditional", "--"]).arg(pathspec(&within));
     let output = timeout(PATIENCE, git.output())
         .await
         .map_err(|_| git_failed(format!("no answer within {} s", PATIENCE.as_secs())))?
@@ -70,7 +58,43 @@ pub async fn commit_of(path: &Path) -> Result<Option<String>, CommitError> {
         let words = String::from_utf8_lossy(&output.stderr);
         return Err(git_failed(words.lines().next().unwrap_or("git reports no reason").to_owned()));
     }
-    Ok(commit_in(&String::from_utf8_lossy(&output.stdout), within))
+    Ok(commit_in(&String::from_utf8_lossy(&output.stdout), &within))
+}
+
+/// The author of the newest commit that changed the policy folder, or the one document, at `path`: name and address,
+/// as the commit states them. `None` if git does not report it.
+pub async fn author_of(path: &Path) -> Option<String> {
+    let (root, within) = checkout(path)?;
+    let mut git = git(&root);
+    git.args(["-c", "log.showSignature=false", "log", "-1", "--format=%an <%ae>", "--"]);
+    git.arg(pathspec(&within));
+    let output = timeout(PATIENCE, git.output()).await.ok()?.ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    (output.status.success() && !text.is_empty()).then_some(text)
+}
+
+/// The root of the checkout with `path`, and the path below it.
+fn checkout(path: &Path) -> Option<(PathBuf, PathBuf)> {
+    let resolved = fs::canonicalize(path).ok()?;
+    let root = resolved.ancestors().find(|above| above.join(".git").exists())?;
+    Some((root.to_owned(), resolved.strip_prefix(root).ok()?.to_owned()))
+}
+
+fn pathspec(within: &Path) -> &Path {
+    if within.as_os_str().is_empty() { Path::new(".") } else { within }
+}
+
+/// A call of git in the checkout at `root`. It only reads: git takes no lock, and runs no program that the checkout
+/// names.
+fn git(root: &Path) -> Command {
+    let mut git = Command::new("git");
+    git.arg("-C").arg(root);
+    git.args(["--no-optional-locks", "--literal-pathspecs", "-c", "core.fsmonitor=false"]);
+    for variable in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR"] {
+        git.env_remove(variable);
+    }
+    git.env("LC_ALL", "C").stdin(Stdio::null()).kill_on_drop(true);
+    git
 }
 
 /// Parses the output of `git status --porcelain=v2 --branch -z` for the folder `within` the checkout.
@@ -170,6 +194,8 @@ mod tests {
         checkout.git(&["commit", "--quiet", "--message", "1"]);
         let first = checkout.head();
         assert_eq!(commit().await.as_deref(), Some(&*first));
+        assert_eq!(author_of(&folder).await.as_deref(), Some("x <x@x>"));
+        assert_eq!(author_of(&checkout.0.path().join("other/new")).await, None);
         // Files that are no policy of this folder have no effect.
         checkout.write("README", "more");
         checkout.write("other/b.toml", "more");
