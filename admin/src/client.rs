@@ -12,7 +12,7 @@ use std::time::Duration;
 use http::Method;
 use ironmesh_analysis::verdict::{EgressQuestion, EgressVerdict, IngressQuestion, IngressVerdict};
 use ironmesh_analysis::{Question, Verdict};
-use ironmesh_catalog::ServiceName;
+use ironmesh_catalog::{JournalQuery, ServiceName};
 
 use crate::api::{
     AuditView, BootstrapRequest, BootstrapResponse, ProxyConfig, ProxyDetail, Readiness,
@@ -20,6 +20,7 @@ use crate::api::{
 };
 use crate::convergence::{ConvergenceView, WaitAnswer, WaitRequest};
 use crate::endpoints::{AcceptedEndpoints, EndpointList};
+use crate::journal::{JournalPage, query_string};
 use crate::plan::{Plan, PlanRequest};
 use crate::proxies::{MAX_PROXY_PAGE, ProxyPage, ProxyQuery};
 use crate::releases::{Applied, ApplyRequest, MAX_APPLY, too_large};
@@ -199,6 +200,11 @@ impl Client {
     /// Waits until a policy revision is synced, for the time of the request at most.
     pub async fn policy_wait(&self, request: &WaitRequest) -> Result<WaitAnswer, ClientError> {
         self.long_call("/v1/policy/wait", request).await
+    }
+
+    /// The journal's entries of a query, at most [`crate::MAX_JOURNAL_PAGE`] of them.
+    pub async fn journal(&self, query: &JournalQuery) -> Result<JournalPage, ClientError> {
+        self.call::<(), _>(Method::GET, &format!("/v1/journal?{}", query_string(query)), None).await
     }
 
     /// Enrolls proxies, all or none.

@@ -9,6 +9,7 @@ mod client;
 mod convergence;
 mod endpoints;
 mod join_record;
+mod journal;
 mod plan;
 mod proxies;
 mod releases;
@@ -34,6 +35,7 @@ pub use endpoints::{
     ProviderView, ProxyWithoutEndpoint, ReportedHealth, ServiceEndpoints, SourceView, StaleView,
 };
 pub use join_record::{JoinRecordView, RevocationView};
+pub use journal::{JournalPage, MAX_JOURNAL_PAGE, Operator};
 pub use plan::{
     FieldChange, MAX_PLAN, Plan, PlanRequest, PlannedProxy, ProxyGroup, ResourceChange,
 };

@@ -23,13 +23,14 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::time::timeout;
 use tracing::Instrument;
 
+use crate::journal::Operator;
 use crate::plan::MAX_PLAN;
 use crate::releases::MAX_APPLY;
 pub use control_plane::{ApiError, Cancellation, ControlPlane, NextChange};
 use handlers::{
     Waits, accept_endpoints, accept_removal, all_endpoints, apply, audit, bootstrap, convergence,
-    endpoints, explain_route, metrics, plan, policy_revisions, policy_wait, proxies, proxy,
-    proxy_config, readyz, readyz_without_lines, revoke, roll_back,
+    endpoints, explain_route, journal, metrics, plan, policy_revisions, policy_wait, proxies,
+    proxy, proxy_config, readyz, readyz_without_lines, revoke, roll_back,
 };
 use read_queue::ReadQueue;
 
@@ -75,9 +76,10 @@ pub async fn serve_socket(listener: UnixListener, control_plane: Shared) -> io::
         .route("/v1/endpoints/{namespace}/{name}/accept", post(accept_endpoints))
         .route("/v1/proxies", post(bootstrap))
         .route("/v1/proxies/{id}/revoke", post(revoke))
+        .route("/v1/journal", get(journal))
         .route("/v1/plan", post(plan).layer(DefaultBodyLimit::max(MAX_PLAN)));
-    let all = all.layer(middleware::from_fn(in_span));
-    axum::serve(listener, all.with_state(control_plane)).await
+    let all = all.layer(middleware::from_fn(in_span)).with_state(control_plane);
+    axum::serve(listener, all.into_make_service_with_connect_info::<Operator>()).await
 }
 
 /// The failure to create the admin socket.

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use rustls::pki_types::CertificateDer;
 
 use super::audit::Audit;
+use super::journal::{Journal, claim};
 use super::node_metadata::node_metadata;
 use super::register::Register;
 use ironmesh_catalog::text::chain;
@@ -25,6 +26,7 @@ pub(crate) struct ProxyAdmission {
     trust_domain: TrustDomain,
     register: Arc<Register>,
     audit: Arc<Audit>,
+    journal: Journal,
 }
 
 impl ProxyAdmission {
@@ -32,8 +34,9 @@ impl ProxyAdmission {
         trust_domain: TrustDomain,
         register: Arc<Register>,
         audit: Arc<Audit>,
+        journal: Journal,
     ) -> Self {
-        Self { trust_domain, register, audit }
+        Self { trust_domain, register, audit, journal }
     }
 }
 
@@ -86,11 +89,13 @@ impl Admission for ProxyAdmission {
             // The TLS handshake rejects an expired certificate.
             _ => {}
         }
-        if record.claimed_at.is_none()
+        if record.claimed_at.is_none() {
             // The claim is written to the disk: other streams continue on other threads.
-            && let Err(error) = tokio::task::block_in_place(|| self.register.claim(id, now))
-        {
-            return reject(chain(&error));
+            let claimed = tokio::task::block_in_place(|| self.register.claim(id, now));
+            if let Err(error) = claimed {
+                return reject(chain(&error));
+            }
+            self.journal.record(claim(&record, peer.address, now));
         }
         Ok(id.to_string().into())
     }

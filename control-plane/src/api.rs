@@ -14,16 +14,16 @@ use std::sync::Arc;
 use ironmesh_admin::{
     AcceptRemovalRequest, AcceptedEndpoints, AcceptedRemoval, ApiError, Applied, ApplyRequest,
     AuditView, BootstrapRequest, BootstrapResponse, Cancellation, ControlPlane, ConvergenceView,
-    EndpointList, FindingView, HandshakesView, MAX_REASON, NextChange, Plan, PlanRequest,
-    PolicyView, ProxyConfig, ProxyDetail, ProxyPage, ProxyQuery, Readiness, RejectedAddress,
-    RejectedHandshake, RevisionList, RevisionView, RevokeRequest, Revoked, RollbackRequest,
-    RolledBack, WaitAnswer, WaitRequest,
+    EndpointList, FindingView, HandshakesView, JournalPage, MAX_REASON, NextChange, Operator, Plan,
+    PlanRequest, PolicyView, ProxyConfig, ProxyDetail, ProxyPage, ProxyQuery, Readiness,
+    RejectedAddress, RejectedHandshake, RevisionList, RevisionView, RevokeRequest, Revoked,
+    RollbackRequest, RolledBack, WaitAnswer, WaitRequest,
 };
 use ironmesh_analysis::verdict::{
     EgressQuestion, EgressVerdict, IngressQuestion, IngressVerdict, Question, Verdict,
     VerdictBasis, egress_verdict, ingress_verdict, verdict,
 };
-use ironmesh_catalog::{Finding, Mesh, PolicyRecord, ServiceName};
+use ironmesh_catalog::{Finding, JournalKind, JournalQuery, Mesh, PolicyRecord, ServiceName};
 use ironmesh_cert::Authority;
 use ironmesh_store::Store;
 use ironmesh_xds_server::{ConnectionRejection, Hub};
@@ -33,6 +33,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::audit::Audit;
+use super::journal::{self, CertificateHolder, Journal};
 use super::metrics;
 use super::policy_source::{PolicyState, Releases, Rollbacks};
 use super::reconciler::{Acceptances, StatusFeeds};
@@ -57,6 +58,7 @@ pub(crate) struct RunningControlPlane {
     pub(crate) state_findings: watch::Receiver<Vec<Finding>>,
     pub(crate) hub: Arc<Hub>,
     pub(crate) audit: Arc<Audit>,
+    pub(crate) journal: Journal,
     /// The address of the xDS listener.
     pub(crate) xds_address: SocketAddr,
     /// The addresses that proxies get for it; empty = derived from `xds_address`.
@@ -99,16 +101,33 @@ impl ControlPlane for RunningControlPlane {
         self.find(id).map(|record| self.config(record.id))
     }
 
-    fn revoke(&self, id: &str, request: &RevokeRequest) -> Result<Revoked, ApiError> {
-        self.revoke_proxy(id, request)
+    fn revoke(
+        &self,
+        operator: Operator,
+        id: &str,
+        request: &RevokeRequest,
+    ) -> Result<Revoked, ApiError> {
+        let result = self.revoke_proxy(id, request);
+        let record = result.as_ref().ok().and_then(|revoked| self.register.get(revoked.id));
+        let (outcome, record) = (result.as_ref(), record.as_deref());
+        let entry = journal::revocation(operator, id, request, outcome, record);
+        self.journal.record_and_wait(entry);
+        result
     }
 
     fn endpoints(&self, service: Option<&ServiceName>) -> Result<EndpointList, ApiError> {
         self.endpoint_list(service)
     }
 
-    fn accept_endpoints(&self, service: &ServiceName) -> Result<AcceptedEndpoints, ApiError> {
-        self.accept(service)
+    fn accept_endpoints(
+        &self,
+        operator: Operator,
+        service: &ServiceName,
+    ) -> Result<AcceptedEndpoints, ApiError> {
+        let result = self.accept(service);
+        let entry = journal::held_endpoints(operator, service, result.as_ref());
+        self.journal.record_and_wait(entry);
+        result
     }
 
     fn explain(&self, question: &Question) -> Result<Verdict, ApiError> {
@@ -148,23 +167,55 @@ impl ControlPlane for RunningControlPlane {
         Ok(RevisionList { revisions: kept.into_iter().map(view).collect(), rolled_back })
     }
 
-    fn roll_back(&self, request: RollbackRequest) -> Result<RolledBack, ApiError> {
-        check_lines(&[&request.message, &request.by])?;
-        self.rollbacks.roll_back(request)
+    fn roll_back(
+        &self,
+        operator: Operator,
+        request: RollbackRequest,
+    ) -> Result<RolledBack, ApiError> {
+        let (revision, message) = (request.revision.clone(), request.message.clone());
+        let checked = check_lines(&[&request.message, &request.by]);
+        let result = checked.and_then(|()| self.rollbacks.roll_back(request));
+        self.journal.record_and_wait(journal::policy_change(
+            operator,
+            JournalKind::Rollback,
+            Some(&revision),
+            message.as_deref(),
+            result.as_ref().map(|done| &done.policy),
+        ));
+        result
     }
 
-    fn accept_removal(&self, request: AcceptRemovalRequest) -> Result<AcceptedRemoval, ApiError> {
-        let is_line = |text: &String| text.len() <= MAX_REASON && !text.contains(char::is_control);
-        if !request.by.iter().all(is_line) {
-            let words = format!("a name must be one line of at most {MAX_REASON} bytes");
-            return Err(ApiError::BadRequest(words));
-        }
-        self.rollbacks.accept(request)
+    fn accept_removal(
+        &self,
+        operator: Operator,
+        request: AcceptRemovalRequest,
+    ) -> Result<AcceptedRemoval, ApiError> {
+        let revision = request.revision.clone();
+        let checked = check_lines(&[&request.by]);
+        let result = checked.and_then(|()| self.rollbacks.accept(request));
+        let removals = result.as_ref().map(|done| format!("removes {}", done.removals)).ok();
+        self.journal.record_and_wait(journal::policy_change(
+            operator,
+            JournalKind::Accept,
+            revision.as_deref(),
+            removals.as_deref(),
+            result.as_ref().map(|done| &done.policy),
+        ));
+        result
     }
 
-    fn apply(&self, request: ApplyRequest) -> Result<Applied, ApiError> {
-        check_lines(&[&request.message, &request.by, &request.commit])?;
-        self.rollbacks.apply(request)
+    fn apply(&self, operator: Operator, request: ApplyRequest) -> Result<Applied, ApiError> {
+        let message = request.message.clone();
+        let checked = check_lines(&[&request.message, &request.by, &request.commit]);
+        let result = checked.and_then(|()| self.rollbacks.apply(request));
+        self.journal.record_and_wait(journal::policy_change(
+            operator,
+            JournalKind::Apply,
+            None,
+            message.as_deref(),
+            result.as_ref().map(|done| &done.policy),
+        ));
+        result
     }
 
     fn convergence(&self) -> ConvergenceView {
@@ -206,8 +257,22 @@ impl ControlPlane for RunningControlPlane {
         })
     }
 
-    fn bootstrap(&self, request: &BootstrapRequest) -> Result<BootstrapResponse, ApiError> {
-        self.enroll(request)
+    fn bootstrap(
+        &self,
+        operator: Operator,
+        request: &BootstrapRequest,
+    ) -> Result<BootstrapResponse, ApiError> {
+        let result = self.enroll(request);
+        let entry = journal::enrollment(operator, request, result.as_ref());
+        if result.is_ok() {
+            self.journal.record_issued(CertificateHolder::proxies(&request.services), entry.count);
+        }
+        self.journal.record_and_wait(entry);
+        result
+    }
+
+    fn journal(&self, query: &JournalQuery) -> Result<JournalPage, ApiError> {
+        self.journal.page(query)
     }
 }
 

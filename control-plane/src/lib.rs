@@ -5,13 +5,14 @@
 //! delivers the sets and reports ACKs and NACKs, which are one more input.
 //!
 //! This crate owns the register and enrollment, the reconciler, snapshot building, admission, rollout order, NACK
-//! tracking, liveness, the lifecycle of policy, audit mode and the forecast of plans. It never parses a command line,
+//! tracking, liveness, the lifecycle of policy, audit mode, the journal and the forecast of plans. It never parses a command line,
 //! writes to stdout or installs signal handlers: the binary does.
 
 mod admission;
 mod api;
 mod audit;
 pub mod forecast;
+mod journal;
 mod metrics;
 mod node_metadata;
 mod open_files;

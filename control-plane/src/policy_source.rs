@@ -2,6 +2,7 @@
 //! start with a broken source (invariant 1). It never compiles policy.
 
 mod apply;
+mod changes;
 mod commits;
 mod finding_lines;
 mod held_policy;
@@ -25,6 +26,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
+use changes::Changes;
 use commits::Commits;
 use held_policy::{HeldPolicy, Shrinking};
 use ironmesh_catalog::text::chain;
@@ -56,6 +58,7 @@ pub(crate) struct PolicySource {
     store: Arc<Store>,
     keeper: Keeper,
     commits: Commits,
+    changes: Changes,
     rollbacks: mpsc::Receiver<SourceCommand>,
     /// The revision in the source at the last reading; none if it could not be read.
     source_revision: Option<PolicyRevision>,
@@ -96,6 +99,7 @@ impl PolicySource {
             loader: Loader::default(),
             keeper: Keeper::new(Arc::clone(&store)),
             commits: Commits::new(source.path()),
+            changes: Changes::default(),
             source,
             store,
             rollbacks,
@@ -129,7 +133,7 @@ impl PolicySource {
                 reading = self.source.next() => {
                     tokio::task::block_in_place(|| self.apply_reading(reading));
                 }
-                (revision, commit) = self.commits.found() => self.show_commit(&revision, commit),
+                found = self.commits.found() => self.note_commit(found),
                 Some(rollback) = self.rollbacks.recv() => {
                     tokio::task::block_in_place(|| self.answer(rollback));
                 }
@@ -141,6 +145,7 @@ impl PolicySource {
                 }
                 () = shutdown.cancelled() => {
                     tokio::task::block_in_place(|| self.keeper.keep());
+                    self.changes.flush();
                     return Ok(());
                 }
             }
@@ -178,6 +183,7 @@ impl PolicySource {
         finding_lines::log(&self.source.name(), &loaded.findings);
         let Some(specification) = &loaded.specification else {
             self.end_hold();
+            self.note_rejection(loaded, pushed);
             self.reject(loaded);
             self.keeper.keep();
             return;
@@ -190,6 +196,7 @@ impl PolicySource {
         self.end_pin();
         self.follow_removals(specification);
         let record = pushed.unwrap_or_else(|| new_record(&loaded.revision));
+        self.note_change(&record);
         self.activate(specification, &record, &loaded.documents, &loaded.findings);
     }
 

@@ -29,7 +29,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ironmesh_catalog::{Finding, Mesh, Provider, ProxyId, Snapshot};
+use ironmesh_catalog::{CertificateStore, Finding, Mesh, Provider, ProxyId, Snapshot};
 use ironmesh_cert::{Authority, ServiceCertificates};
 use ironmesh_config_settings::Settings;
 use ironmesh_providers::ClockDifference;
@@ -91,7 +91,7 @@ pub(crate) struct StatusFeeds {
 
 /// The task that builds snapshots and publishes a resource set per proxy.
 pub(crate) struct Reconciler {
-    store: Arc<Store>,
+    certificate_store: Arc<dyn CertificateStore>,
     authority: Arc<Mutex<Authority>>,
     register: Arc<Register>,
     policy: watch::Receiver<PolicyState>,
@@ -147,6 +147,7 @@ impl Reconciler {
         mesh: Mesh,
         settings: &Settings,
         store: Arc<Store>,
+        certificate_store: Arc<dyn CertificateStore>,
         authority: Arc<Mutex<Authority>>,
         certificates: ServiceCertificates,
         register: Arc<Register>,
@@ -179,7 +180,7 @@ impl Reconciler {
             inactive_resources: inactive_resources.subscribe(),
             convergence: convergence_view.subscribe(),
         };
-        let (kept, issuer) = (Arc::clone(&store), Arc::clone(&authority));
+        let issuer = Arc::clone(&authority);
         let reconciler = Self {
             settle: settings.settle,
             endpoints: Endpoints::new(Arc::clone(&store), endpoints)?,
@@ -195,8 +196,8 @@ impl Reconciler {
             disconnected,
             expiry: (Vec::new(), 0),
             is_expiry_news: false,
-            snapshot_builder: SnapshotBuilder::new(mesh, settings, kept, issuer, certificates)?,
-            store,
+            snapshot_builder: SnapshotBuilder::new(mesh, settings, store, issuer, certificates)?,
+            certificate_store,
             authority,
             register,
             policy,

@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admission::ProxyAdmission;
 use crate::api::{Planning, RunningControlPlane};
 use crate::audit::Audit;
+use crate::journal::{Journal, RecordedCertificates};
 use crate::open_files;
 use crate::policy_source::{PolicySource, Releases, Source};
 use crate::providers::endpoints_options;
@@ -82,25 +83,29 @@ pub async fn start(
 
     let now = Timestamp::now();
     let is_new = store.authority()?.is_none();
-    let authority = Authority::open(&*store, &mesh.trust_domain, now)?;
+    let journal = Journal::new(Arc::clone(&store));
+    let certificate_store: Arc<dyn CertificateStore> =
+        Arc::new(RecordedCertificates { store: Arc::clone(&store), journal: journal.clone() });
+    let authority = Authority::open(&*certificate_store, &mesh.trust_domain, now)?;
     if is_new {
         tracing::warn!(
             state = %options.state.display(),
             "created a new certificate authority: proxies enrolled with a different state folder reject it"
         );
     }
-    let certificate_store: Arc<dyn CertificateStore> = Arc::<Store>::clone(&store);
-    let certificates = ServiceCertificates::open(certificate_store)?;
+    let certificates = ServiceCertificates::open(Arc::clone(&certificate_store))?;
     let register = Arc::new(Register::open(Arc::clone(&store), now)?);
     let authority = Arc::new(Mutex::new(authority));
-    let (policy_source, rollbacks, policy) =
+    let (mut policy_source, rollbacks, policy) =
         PolicySource::open(source, Arc::clone(&store), settings.removal_hold).await?;
+    policy_source.record_in(journal.clone());
     let hub = Arc::new(Hub::default());
     let (endpoints, group) = endpoints_options(settings, &options.policy, options.without.clone())?;
     let (reconciler, feeds, acceptances) = Reconciler::new(
         mesh.clone(),
         settings,
         Arc::clone(&store),
+        certificate_store,
         Arc::clone(&authority),
         certificates,
         Arc::clone(&register),
@@ -125,6 +130,7 @@ pub async fn start(
         state_findings,
         hub: Arc::clone(&hub),
         audit: Arc::clone(&audit),
+        journal: journal.clone(),
         xds_address: xds_listener.local_addr()?,
         advertise: settings.advertise.clone(),
         planning: Planning::default(),
@@ -135,7 +141,10 @@ pub async fn start(
         tracing::warn!("{finding}");
     }
     let mut tasks = JoinSet::new();
-    let admission = Arc::new(ProxyAdmission::new(mesh.trust_domain.clone(), register, audit));
+    let trust_domain = mesh.trust_domain.clone();
+    let admission = ProxyAdmission::new(trust_domain, register, audit, journal.clone());
+    let admission = Arc::new(admission);
+    tasks.spawn(journal.run(shutdown.clone()));
     tasks.spawn(policy_source.run(shutdown.clone()));
     tasks.spawn(reconciler.run(shutdown.clone()));
     tasks.spawn(state_watch.run(shutdown.clone()));

@@ -189,6 +189,11 @@ fn quarantined(record: &QuarantinedRecord) -> Finding {
             let help = format!("{restore}; the next write of the record replaces it");
             Finding::error(code, None, words).help(help)
         }
+        "journal" => {
+            let words = format!("the journal entry `{key}` is not shown: {why}");
+            let help = format!("{restore}, or ignore it: it goes when newer entries displace it");
+            Finding::warning(code, None, words).help(help)
+        }
         _ => {
             let words = format!("the stored record `{key}` of {table} is not used: {why}");
             Finding::warning(code, None, words).help("the next update of the record replaces it")

@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use ironmesh_analysis::verdict::{EgressQuestion, EgressVerdict, IngressQuestion, IngressVerdict};
 use ironmesh_analysis::{Question, Verdict};
-use ironmesh_catalog::ServiceName;
+use ironmesh_catalog::{JournalQuery, ServiceName};
 
 use crate::api::{
     AuditView, BootstrapRequest, BootstrapResponse, ErrorBody, ProxyConfig, ProxyDetail, Readiness,
@@ -16,6 +16,7 @@ use crate::api::{
 };
 use crate::convergence::{ConvergenceView, WaitAnswer, WaitRequest};
 use crate::endpoints::{AcceptedEndpoints, EndpointList};
+use crate::journal::{JournalPage, Operator};
 use crate::plan::{Plan, PlanRequest};
 use crate::proxies::{ProxyPage, ProxyQuery};
 use crate::releases::{Applied, ApplyRequest};
@@ -36,13 +37,22 @@ pub trait ControlPlane: Send + Sync + 'static {
     fn proxy_config(&self, id: &str) -> Result<ProxyConfig, ApiError>;
 
     /// Revokes the proxy whose UUID is or begins with `id`, for good. May block on the store.
-    fn revoke(&self, id: &str, request: &RevokeRequest) -> Result<Revoked, ApiError>;
+    fn revoke(
+        &self,
+        operator: Operator,
+        id: &str,
+        request: &RevokeRequest,
+    ) -> Result<Revoked, ApiError>;
 
     /// The endpoints of a service, or of all. Takes as long as examining all of them.
     fn endpoints(&self, service: Option<&ServiceName>) -> Result<EndpointList, ApiError>;
 
     /// Accepts the endpoint removal that is held back for a service. Blocks until that is done.
-    fn accept_endpoints(&self, service: &ServiceName) -> Result<AcceptedEndpoints, ApiError>;
+    fn accept_endpoints(
+        &self,
+        operator: Operator,
+        service: &ServiceName,
+    ) -> Result<AcceptedEndpoints, ApiError>;
 
     /// Whether policy allows a call, and why.
     fn explain(&self, question: &Question) -> Result<Verdict, ApiError>;
@@ -61,13 +71,21 @@ pub trait ControlPlane: Send + Sync + 'static {
     fn policy_revisions(&self) -> Result<RevisionList, ApiError>;
 
     /// Makes an earlier policy revision active again. May block on the store.
-    fn roll_back(&self, request: RollbackRequest) -> Result<RolledBack, ApiError>;
+    fn roll_back(
+        &self,
+        operator: Operator,
+        request: RollbackRequest,
+    ) -> Result<RolledBack, ApiError>;
 
     /// Activates a removal from the policy folder that is held back. May block on the store.
-    fn accept_removal(&self, request: AcceptRemovalRequest) -> Result<AcceptedRemoval, ApiError>;
+    fn accept_removal(
+        &self,
+        operator: Operator,
+        request: AcceptRemovalRequest,
+    ) -> Result<AcceptedRemoval, ApiError>;
 
     /// Makes a release of policy documents, and activates it. Blocks until it is durable.
-    fn apply(&self, request: ApplyRequest) -> Result<Applied, ApiError>;
+    fn apply(&self, operator: Operator, request: ApplyRequest) -> Result<Applied, ApiError>;
 
     /// How far all proxies have ACKed what they should have. Takes as long as listing those that have not.
     fn convergence(&self) -> ConvergenceView;
@@ -85,7 +103,14 @@ pub trait ControlPlane: Send + Sync + 'static {
     fn metrics(&self) -> String;
 
     /// Enrolls proxies, all or none. May block on the store.
-    fn bootstrap(&self, request: &BootstrapRequest) -> Result<BootstrapResponse, ApiError>;
+    fn bootstrap(
+        &self,
+        operator: Operator,
+        request: &BootstrapRequest,
+    ) -> Result<BootstrapResponse, ApiError>;
+
+    /// The journal's entries of a query. May block on the store.
+    fn journal(&self, query: &JournalQuery) -> Result<JournalPage, ApiError>;
 }
 
 /// Resolves at a change.

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::rejection::JsonRejection;
-use axum::extract::{Extension, Path as Parameter, Query, State};
+use axum::extract::{ConnectInfo, Extension, Path as Parameter, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get};
-use ironmesh_catalog::{InvalidName, ServiceName};
+use ironmesh_catalog::{InvalidName, JournalQuery, ServiceName};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
@@ -19,6 +19,7 @@ use super::read_queue::{JsonBody, ReadQueue, blocking};
 use super::{ApiError, Cancellation, ControlPlane, Shared};
 use crate::api::{BootstrapRequest, Readiness, RevokeRequest, RollbackRequest};
 use crate::convergence::{MAX_WAIT, WaitOutcome, WaitRequest};
+use crate::journal::Operator;
 use crate::plan::PlanRequest;
 use crate::proxies::ProxyQuery;
 use crate::releases::{ApplyRequest, too_large};
@@ -119,34 +120,45 @@ pub(super) async fn policy_revisions(
 
 pub(super) async fn roll_back(
     State(control_plane): State<Shared>,
+    ConnectInfo(operator): ConnectInfo<Operator>,
     Json(request): Json<RollbackRequest>,
 ) -> Result<JsonBody, ApiError> {
-    blocking(move || JsonBody::encode(&control_plane.roll_back(request)?)).await
+    blocking(move || JsonBody::encode(&control_plane.roll_back(operator, request)?)).await
 }
 
 pub(super) async fn accept_removal(
     State(control_plane): State<Shared>,
+    ConnectInfo(operator): ConnectInfo<Operator>,
     Json(request): Json<AcceptRemovalRequest>,
 ) -> Result<JsonBody, ApiError> {
-    blocking(move || JsonBody::encode(&control_plane.accept_removal(request)?)).await
+    blocking(move || JsonBody::encode(&control_plane.accept_removal(operator, request)?)).await
 }
 
 pub(super) async fn apply(
     State(control_plane): State<Shared>,
+    ConnectInfo(operator): ConnectInfo<Operator>,
     request: Result<Json<ApplyRequest>, JsonRejection>,
 ) -> Result<JsonBody, ApiError> {
     let Json(request) = request.map_err(|rejection| {
         let is_too_large = rejection.status() == StatusCode::PAYLOAD_TOO_LARGE;
         ApiError::BadRequest(if is_too_large { too_large() } else { rejection.body_text() })
     })?;
-    blocking(move || JsonBody::encode(&control_plane.apply(request)?)).await
+    blocking(move || JsonBody::encode(&control_plane.apply(operator, request)?)).await
+}
+
+pub(super) async fn journal(
+    State(control_plane): State<Shared>,
+    Query(query): Query<JournalQuery>,
+) -> Result<JsonBody, ApiError> {
+    blocking(move || JsonBody::encode(&control_plane.journal(&query)?)).await
 }
 
 pub(super) async fn bootstrap(
     State(control_plane): State<Shared>,
+    ConnectInfo(operator): ConnectInfo<Operator>,
     Json(request): Json<BootstrapRequest>,
 ) -> Result<JsonBody, ApiError> {
-    blocking(move || JsonBody::encode(&control_plane.bootstrap(&request)?)).await
+    blocking(move || JsonBody::encode(&control_plane.bootstrap(operator, &request)?)).await
 }
 
 pub(super) async fn proxy(
@@ -167,10 +179,11 @@ pub(super) async fn proxy_config(
 
 pub(super) async fn revoke(
     State(control_plane): State<Shared>,
+    ConnectInfo(operator): ConnectInfo<Operator>,
     Parameter(id): Parameter<String>,
     Json(request): Json<RevokeRequest>,
 ) -> Result<JsonBody, ApiError> {
-    blocking(move || JsonBody::encode(&control_plane.revoke(&id, &request)?)).await
+    blocking(move || JsonBody::encode(&control_plane.revoke(operator, &id, &request)?)).await
 }
 
 /// The query of `/v1/explain…`.
@@ -223,10 +236,11 @@ pub(super) async fn endpoints(
 
 pub(super) async fn accept_endpoints(
     State(control_plane): State<Shared>,
+    ConnectInfo(operator): ConnectInfo<Operator>,
     Parameter(service): Parameter<(String, String)>,
 ) -> Result<JsonBody, ApiError> {
     let service = service_name(&service)?;
-    blocking(move || JsonBody::encode(&control_plane.accept_endpoints(&service)?)).await
+    blocking(move || JsonBody::encode(&control_plane.accept_endpoints(operator, &service)?)).await
 }
 
 /// The service that a path names by its namespace and its name.

@@ -1,10 +1,11 @@
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::{Condvar, Mutex, mpsc};
 use std::time::Duration;
 
 use ironmesh_analysis::verdict::{EgressQuestion, EgressVerdict, IngressQuestion, IngressVerdict};
 use ironmesh_analysis::{Question, Verdict};
-use ironmesh_catalog::ServiceName;
+use ironmesh_catalog::{JournalQuery, ServiceName};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -19,6 +20,7 @@ use crate::api::{
 };
 use crate::convergence::{ConvergenceView, WaitAnswer, WaitRequest};
 use crate::endpoints::{AcceptedEndpoints, EndpointList};
+use crate::journal::{JournalPage, Operator};
 use crate::plan::{Plan, PlanRequest};
 use crate::proxies::{ProxyPage, ProxyQuery};
 use crate::releases::{Applied, ApplyRequest};
@@ -88,7 +90,7 @@ impl ControlPlane for Slow {
         not_requested()
     }
 
-    fn apply(&self, _: ApplyRequest) -> Result<Applied, ApiError> {
+    fn apply(&self, _: Operator, _: ApplyRequest) -> Result<Applied, ApiError> {
         unreachable!()
     }
 
@@ -104,7 +106,7 @@ impl ControlPlane for Slow {
         not_requested()
     }
 
-    fn revoke(&self, _: &str, _: &RevokeRequest) -> Result<Revoked, ApiError> {
+    fn revoke(&self, _: Operator, _: &str, _: &RevokeRequest) -> Result<Revoked, ApiError> {
         not_requested()
     }
 
@@ -116,7 +118,11 @@ impl ControlPlane for Slow {
         not_requested()
     }
 
-    fn accept_endpoints(&self, _: &ServiceName) -> Result<AcceptedEndpoints, ApiError> {
+    fn accept_endpoints(
+        &self,
+        _: Operator,
+        _: &ServiceName,
+    ) -> Result<AcceptedEndpoints, ApiError> {
         not_requested()
     }
 
@@ -151,11 +157,15 @@ impl ControlPlane for Slow {
         not_requested()
     }
 
-    fn roll_back(&self, _: RollbackRequest) -> Result<RolledBack, ApiError> {
+    fn roll_back(&self, _: Operator, _: RollbackRequest) -> Result<RolledBack, ApiError> {
         not_requested()
     }
 
-    fn accept_removal(&self, _: AcceptRemovalRequest) -> Result<AcceptedRemoval, ApiError> {
+    fn accept_removal(
+        &self,
+        _: Operator,
+        _: AcceptRemovalRequest,
+    ) -> Result<AcceptedRemoval, ApiError> {
         not_requested()
     }
 
@@ -163,8 +173,16 @@ impl ControlPlane for Slow {
         not_requested()
     }
 
-    fn bootstrap(&self, _: &BootstrapRequest) -> Result<BootstrapResponse, ApiError> {
-        not_requested()
+    fn bootstrap(
+        &self,
+        operator: Operator,
+        _: &BootstrapRequest,
+    ) -> Result<BootstrapResponse, ApiError> {
+        Err(ApiError::BadRequest(format!("{operator:?}")))
+    }
+
+    fn journal(&self, query: &JournalQuery) -> Result<JournalPage, ApiError> {
+        Err(ApiError::BadRequest(format!("{query:?}")))
     }
 }
 
@@ -288,4 +306,48 @@ async fn plan_is_cancelled_when_its_client_disconnects() {
     }
     // `select!` dropped the request, which disconnects the client.
     has_begun.notified().await;
+}
+
+#[tokio::test]
+async fn operator_is_the_user_that_the_kernel_reports() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("admin.sock");
+    let listener = bind_socket(&path).unwrap();
+    tokio::spawn(serve_socket(listener, Arc::new(idle())));
+    let request = r#"{"services":[],"upstreams":[],"proxies":[]}"#;
+    let request: BootstrapRequest = serde_json::from_str(request).unwrap();
+    let answer = crate::Client::new(&path).bootstrap(&request).await.unwrap_err().to_string();
+    let uid = fs_err::metadata(&path).unwrap().uid();
+    assert_eq!(answer, format!("{:?}", Operator { uid: Some(uid) }));
+}
+
+#[tokio::test]
+async fn journal_query_arrives_as_it_was_sent_and_only_at_the_socket() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("admin.sock");
+    let listener = bind_socket(&path).unwrap();
+    tokio::spawn(serve_socket(listener, Arc::new(idle())));
+    let full = JournalQuery {
+        since: Some("2026-11-23T07:00:00.5Z".parse().unwrap()),
+        kind: Some(ironmesh_catalog::JournalKind::Revoke),
+        limit: Some(7),
+        after: Some(0),
+    };
+    for query in [full, JournalQuery::default()] {
+        let answer = crate::Client::new(&path).journal(&query).await.unwrap_err();
+        assert_eq!(answer.to_string(), format!("{query:?}"));
+    }
+    let port = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = port.local_addr().unwrap();
+    tokio::spawn(serve_reads(port, [], Arc::new(idle())));
+    assert!(get(address, "/v1/journal").await.starts_with("HTTP/1.1 404"));
+}
+
+/// A control plane that gets no slow request.
+fn idle() -> Slow {
+    Slow {
+        has_begun: Arc::default(),
+        release: Mutex::new(mpsc::channel().1),
+        questions: Arc::default(),
+    }
 }

@@ -141,6 +141,7 @@ impl PolicySource {
     /// Activates the change that is held back when its time is over.
     pub(super) fn release(&mut self) {
         if let Some(removals) = self.activate_held(None) {
+            self.note_release();
             tracing::warn!(%removals, "a removal from the policy folder is no longer held back");
         }
     }

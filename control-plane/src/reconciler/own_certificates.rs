@@ -39,7 +39,7 @@ impl Reconciler {
     pub(super) fn renew_own_certificates(&mut self, clock: ClockReading) {
         let mut authority = self.authority.lock();
         let has_new_intermediate = authority
-            .renew_intermediate(&*self.store, clock.now)
+            .renew_intermediate(&*self.certificate_store, clock.now)
             .inspect_err(|error| {
                 tracing::error!(error = chain(error), "cannot renew the intermediate certificate");
             })

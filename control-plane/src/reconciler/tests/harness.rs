@@ -62,8 +62,8 @@ impl Harness {
         let store = Arc::new(Store::open(&state, kek).unwrap());
         let trust_domain = TrustDomain::new(Domain::default());
         let authority = Authority::open(&*store, &trust_domain, now).unwrap();
-        let certificates: Arc<dyn CertificateStore> = Arc::<Store>::clone(&store);
-        let certificates = ServiceCertificates::open(certificates).unwrap();
+        let certificate_store: Arc<dyn CertificateStore> = Arc::<Store>::clone(&store);
+        let certificates = ServiceCertificates::open(Arc::clone(&certificate_store)).unwrap();
         let register = Arc::new(Register::open(Arc::clone(&store), now).unwrap());
         let (policy, receiver) = watch::channel(state_of(policy));
         let hub = Arc::<Hub>::default();
@@ -71,6 +71,7 @@ impl Harness {
             Mesh { domain: Domain::default(), trust_domain },
             &Settings::default(),
             store,
+            certificate_store,
             Arc::new(Mutex::new(authority)),
             certificates,
             Arc::clone(&register),

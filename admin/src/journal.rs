@@ -1,0 +1,87 @@
+//! The journal in the admin API: its pages, and the user who sends a request.
+//!
+//! Only the admin socket serves it: it names users, and every user of the machine reads the TCP port.
+
+use axum::extract::connect_info::Connected;
+use axum::serve::IncomingStream;
+use ironmesh_catalog::{JournalEntry, JournalQuery};
+use serde::{Deserialize, Serialize};
+use tokio::net::UnixListener;
+
+/// The most entries in one answer, and their number without a limit in the query.
+pub const MAX_JOURNAL_PAGE: usize = 1_000;
+
+/// Entries of the journal.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JournalPage {
+    /// The entries, the newest last.
+    pub entries: Vec<JournalEntry>,
+    /// The highest number of all stored entries, whatever the query was about; 0 without entries.
+    pub last: u64,
+    /// How many entries were lost since the control plane started, because the disk could not be written.
+    #[serde(default)]
+    pub dropped: u64,
+}
+
+/// The user who sent a request to the admin socket, as the kernel reports it, not as the request states.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Operator {
+    /// The user's id; none if the kernel does not report it.
+    pub uid: Option<u32>,
+}
+
+impl Connected<IncomingStream<'_, UnixListener>> for Operator {
+    fn connect_info(stream: IncomingStream<'_, UnixListener>) -> Self {
+        Self { uid: stream.io().peer_cred().ok().map(|peer| peer.uid()) }
+    }
+}
+
+/// A query in the form of a URL.
+pub(crate) fn query_string(query: &JournalQuery) -> String {
+    let JournalQuery { since, kind, limit, after } = query;
+    let parts = [
+        since.map(|since| format!("since={since}")),
+        kind.map(|kind| format!("kind={kind}")),
+        limit.map(|limit| format!("limit={limit}")),
+        after.map(|after| format!("after={after}")),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join("&")
+}
+
+#[cfg(test)]
+mod tests {
+    use ironmesh_catalog::{Actor, JournalKind, JournalOutcome};
+    use jiff::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn kinds_have_the_same_word_in_text_and_json() {
+        for kind in JournalKind::ALL {
+            assert_eq!(serde_json::to_string(&kind).unwrap(), format!("\"{kind}\""));
+            assert_eq!(kind.word().parse(), Ok(kind));
+        }
+        assert!("audit".parse::<JournalKind>().is_err());
+    }
+
+    #[test]
+    fn entry_has_the_documented_json() {
+        let entry = JournalEntry {
+            sequence: 7,
+            origin: Some("admin socket".to_owned()),
+            outcome: JournalOutcome::Rejected { reason: "unknown".to_owned() },
+            ..JournalEntry::new(
+                Timestamp::UNIX_EPOCH,
+                JournalKind::Revoke,
+                Actor::User { uid: Some(0), name: Some("root".to_owned()) },
+            )
+        };
+        let json = serde_json::json!({
+            "sequence": 7, "at": "1970-01-01T00:00:00Z", "kind": "revoke",
+            "who": {"type": "user", "uid": 0, "name": "root"}, "from": "admin socket",
+            "subject": {}, "count": 1, "outcome": "rejected", "reason": "unknown",
+        });
+        assert_eq!(serde_json::to_value(&entry).unwrap(), json);
+        assert_eq!(serde_json::from_value::<JournalEntry>(json).unwrap(), entry);
+    }
+}

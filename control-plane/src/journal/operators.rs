@@ -1,0 +1,105 @@
+//! The entries of operators' requests on the admin socket, done and rejected.
+
+use ironmesh_admin::{
+    ApiError, BootstrapRequest, BootstrapResponse, Operator, RevokeRequest, Revoked,
+};
+use ironmesh_catalog::{
+    Actor, JoinRecord, JournalEntry, JournalKind, JournalOutcome, JournalSubject, PolicyRecord,
+    PolicyRevision, ServiceName,
+};
+use jiff::Timestamp;
+
+use super::users::user_name;
+use super::{few, line};
+
+/// Where operators' requests come from.
+const ADMIN_SOCKET: &str = "admin socket";
+
+fn entry(
+    operator: Operator,
+    kind: JournalKind,
+    error: Option<&ApiError>,
+    subject: JournalSubject,
+) -> JournalEntry {
+    let who = Actor::User { uid: operator.uid, name: operator.uid.and_then(user_name) };
+    let outcome = match error {
+        None => JournalOutcome::Done,
+        Some(error) => JournalOutcome::Rejected { reason: line(&error.to_string()) },
+    };
+    let origin = Some(ADMIN_SOCKET.to_owned());
+    JournalEntry { origin, subject, outcome, ..JournalEntry::new(Timestamp::now(), kind, who) }
+}
+
+/// An enrollment of one or more proxies.
+pub(crate) fn enrollment(
+    operator: Operator,
+    request: &BootstrapRequest,
+    result: Result<&BootstrapResponse, &ApiError>,
+) -> JournalEntry {
+    let only = match result.map(|response| response.proxies.as_slice()) {
+        Ok([only]) => Some(only),
+        _ => None,
+    };
+    let name = only.map(|only| &only.name).or(request.name.as_ref());
+    let subject = JournalSubject {
+        proxy: only.map(|only| only.id),
+        name: name.map(ToString::to_string),
+        services: few(&request.services),
+        ..JournalSubject::default()
+    };
+    let count = u64::try_from(request.proxies.len()).unwrap_or(u64::MAX);
+    JournalEntry { count, ..entry(operator, JournalKind::Enroll, result.err(), subject) }
+}
+
+/// A revocation of the proxy that `id` names, whose join record this is.
+pub(crate) fn revocation(
+    operator: Operator,
+    id: &str,
+    request: &RevokeRequest,
+    result: Result<&Revoked, &ApiError>,
+    record: Option<&JoinRecord>,
+) -> JournalEntry {
+    let proxy = result.map(|revoked| revoked.id).ok();
+    let subject = JournalSubject {
+        proxy,
+        name: match record {
+            Some(record) => record.name.as_ref().map(ToString::to_string),
+            None => proxy.is_none().then(|| line(id)),
+        },
+        services: record.map(|record| few(&record.services)).unwrap_or_default(),
+        ..JournalSubject::default()
+    };
+    let message = request.reason.as_deref().map(line).filter(|reason| !reason.is_empty());
+    JournalEntry { message, ..entry(operator, JournalKind::Revoke, result.err(), subject) }
+}
+
+/// A change of policy by an operator: a rollback, an accepted removal, or applied documents. `revision` is what the
+/// request names, in case it is rejected.
+pub(crate) fn policy_change(
+    operator: Operator,
+    kind: JournalKind,
+    revision: Option<&str>,
+    message: Option<&str>,
+    result: Result<&PolicyRecord, &ApiError>,
+) -> JournalEntry {
+    let named = revision.map(|revision| PolicyRevision(line(revision).into()));
+    let record = result.ok();
+    let subject = JournalSubject {
+        revision: record.map(|record| record.revision.clone()).or(named),
+        commit: record.and_then(|record| record.commit.clone()),
+        ..JournalSubject::default()
+    };
+    let message = message.map(line);
+    JournalEntry { message, ..entry(operator, kind, result.err(), subject) }
+}
+
+/// The acceptance of a held-back removal of a service's endpoints.
+pub(crate) fn held_endpoints<T>(
+    operator: Operator,
+    service: &ServiceName,
+    result: Result<T, &ApiError>,
+) -> JournalEntry {
+    let services = vec![service.clone()];
+    let subject = JournalSubject { services, ..JournalSubject::default() };
+    entry(operator, JournalKind::Accept, result.err(), subject)
+}
