@@ -1,5 +1,6 @@
 //! The command line: commands, flags and their help texts. It parses, and runs nothing.
 
+mod journal;
 mod policy;
 mod proxy;
 
@@ -12,6 +13,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use ironmesh_catalog::{Provider, ServiceName};
 
 use crate::explain::{self, Explained};
+pub(crate) use journal::{JournalArguments, JournalStart};
 pub(crate) use policy::{
     AcceptRemovalArguments, ApplyArguments, CheckArguments, ImportArguments, PlanArguments,
     PolicyCommand, PolicyExplainArguments, PullArguments, PushArguments, RevisionsArguments,
@@ -124,6 +126,8 @@ pub(crate) enum Command {
     Provider(ProviderCommand),
     /// List the endpoints of services, and why any of them get no traffic
     Endpoints(EndpointsArguments),
+    /// List who changed what: enrollments, revocations, policy, rollbacks, certificates
+    Journal(JournalArguments),
     /// Explain a finding code, such as IM0101, and how to fix the problem
     Explain(ExplainArguments),
 }

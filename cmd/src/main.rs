@@ -9,6 +9,7 @@ mod demo;
 mod endpoints;
 mod exit;
 mod explain;
+mod journal;
 mod new_folder;
 mod policy;
 mod provider;
@@ -46,6 +47,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             runtime.block_on(provider::test_azure(&arguments, output))
         }
         Command::Endpoints(arguments) => runtime.block_on(endpoints::endpoints(arguments, output)),
+        Command::Journal(arguments) => runtime.block_on(journal::journal(arguments, output)),
         Command::Explain(arguments) => Ok(explain::explain(&arguments, output)?),
         Command::Proxy(ProxyCommand::Bootstrap(arguments)) => {
             runtime.block_on(proxy::bootstrap(*arguments, output))

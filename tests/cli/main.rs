@@ -26,6 +26,7 @@ mod folder;
 mod hostile_text;
 mod hung;
 mod import;
+mod journal;
 mod json;
 mod json_log;
 mod metrics;

@@ -1,0 +1,58 @@
+//! The arguments of `ironmesh journal`.
+
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
+use clap::{Args, value_parser};
+use ironmesh_catalog::JournalKind;
+use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
+
+use super::ConfigArgument;
+
+/// The arguments of `ironmesh journal`.
+#[derive(Debug, Args)]
+pub(crate) struct JournalArguments {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgument,
+    /// List the entries since this time, such as `1h` ago or `2026-11-23T07:00:00Z`
+    #[arg(long, value_name = "TIME", value_parser = start)]
+    pub(crate) since: Option<JournalStart>,
+    /// List only the entries of this kind
+    #[arg(
+        long,
+        value_name = "KIND",
+        value_parser = PossibleValuesParser::new(JournalKind::ALL.map(JournalKind::word))
+            .try_map(|word| word.parse::<JournalKind>())
+    )]
+    pub(crate) kind: Option<JournalKind>,
+    /// List at most this many entries, the newest ones [default: 100, and with `--since` all]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=1000))]
+    pub(crate) limit: Option<u16>,
+    /// Then print new entries as they are recorded, also after a restart of the control plane
+    #[arg(long)]
+    pub(crate) follow: bool,
+}
+
+/// The time of the first entry to list.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum JournalStart {
+    /// So long ago.
+    Ago(SignedDuration),
+    /// At this time.
+    At(Timestamp),
+}
+
+/// Parses the value of `--since`.
+fn start(text: &str) -> Result<JournalStart, &'static str> {
+    if let Ok(at) = text.parse() {
+        return Ok(JournalStart::At(at));
+    }
+    let span = text.parse::<Span>().and_then(|span| {
+        // A day of 24 hours: how long ago, not which date.
+        span.to_duration(SpanRelativeTo::days_are_24_hours())
+    });
+    match span {
+        Ok(ago) if !ago.is_negative() => Ok(JournalStart::Ago(ago)),
+        _ => {
+            Err("write how long ago, as `90s`, `1h` or `7d`, or a time, as `2026-11-23T07:00:00Z`")
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! `ironmesh journal`: who changed what, when and with which outcome.
+
+mod follow;
+mod table;
+
+use ironmesh_admin::{Client, ClientError, JournalPage, MAX_JOURNAL_PAGE};
+use ironmesh_catalog::JournalQuery;
+use jiff::Timestamp;
+
+use crate::cli::{JournalArguments, JournalStart, Output};
+use crate::resolved_settings::ResolvedSettings;
+use crate::stdout::{out, outln};
+
+/// How many entries are listed without `--since` and `--limit`.
+const DEFAULT_LIMIT: usize = 100;
+
+/// Lists entries, once or until stdout closes.
+pub(crate) async fn journal(arguments: JournalArguments, output: Output) -> anyhow::Result<()> {
+    let client = ResolvedSettings::load(&arguments.config)?.client();
+    let query = query(&arguments, Timestamp::now());
+    let page = first_page(&client, query).await?;
+    if arguments.follow {
+        return follow::follow(&client, query.kind, page, output).await;
+    }
+    match output {
+        Output::Json => outln!("{}", serde_json::to_string_pretty(&page)?)?,
+        Output::Text => out!("{}{}", table::HEADER, table::rows(&page.entries))?,
+    }
+    warn_of_loss(&page);
+    Ok(())
+}
+
+fn query(arguments: &JournalArguments, now: Timestamp) -> JournalQuery {
+    let since = arguments.since.map(|start| match start {
+        JournalStart::At(at) => at,
+        JournalStart::Ago(ago) => now.saturating_sub(ago).unwrap_or(Timestamp::MIN),
+    });
+    let limit = match (arguments.limit, since) {
+        (Some(limit), _) => Some(usize::from(limit)),
+        (None, None) => Some(DEFAULT_LIMIT),
+        (None, Some(_)) => None,
+    };
+    JournalQuery { since, kind: arguments.kind, limit, after: None }
+}
+
+/// The newest entries up to the limit of a query; without one, all of them, page by page.
+async fn first_page(client: &Client, query: JournalQuery) -> Result<JournalPage, ClientError> {
+    if query.limit.is_some() {
+        return client.journal(&query).await;
+    }
+    let mut query = JournalQuery { after: Some(0), ..query };
+    let mut all = JournalPage::default();
+    loop {
+        let JournalPage { entries, last, dropped } = client.journal(&query).await?;
+        let is_full = entries.len() >= MAX_JOURNAL_PAGE;
+        query.after = entries.last().map(|entry| entry.sequence).or(query.after);
+        all.entries.extend(entries);
+        (all.last, all.dropped) = (last, dropped);
+        if !is_full {
+            return Ok(all);
+        }
+    }
+}
+
+/// Tells that entries are missing.
+#[expect(clippy::print_stderr, reason = "a notice beside the results")]
+fn warn_of_loss(page: &JournalPage) {
+    if page.dropped > 0 {
+        eprintln!(
+            "ironmesh: {} entries were lost since the control plane started, because its disk could not be written",
+            page.dropped
+        );
+    }
+}

@@ -1,0 +1,73 @@
+//! `ironmesh journal --follow`: prints entries as they are recorded.
+
+use std::time::Duration;
+
+use ironmesh_admin::{Client, ClientError, JournalPage, MAX_JOURNAL_PAGE};
+use ironmesh_catalog::text::{chain, escape_output};
+use ironmesh_catalog::{JournalEntry, JournalKind, JournalQuery};
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::table;
+use crate::cli::Output;
+use crate::stdout::write_if_open;
+
+/// The poll interval.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Prints the first page and then new entries, until stdout closes. An unreachable control plane is polled further:
+/// the numbers of entries continue over restarts.
+pub(super) async fn follow(
+    client: &Client,
+    kind: Option<JournalKind>,
+    first: JournalPage,
+    output: Output,
+) -> anyhow::Result<()> {
+    if output == Output::Text && !write_if_open(format_args!("{}", table::HEADER))? {
+        return Ok(());
+    }
+    let (mut page, mut cursor, mut is_unreachable) = (first, 0, false);
+    let mut ticks = interval(POLL_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        if !write_if_open(format_args!("{}", text(&page.entries, output)?))? {
+            return Ok(());
+        }
+        cursor = next_cursor(&page, cursor);
+        page = loop {
+            ticks.tick().await;
+            let query = JournalQuery { kind, after: Some(cursor), ..JournalQuery::default() };
+            match client.journal(&query).await {
+                Ok(page) => break page,
+                Err(error @ ClientError::Rejected(_)) => return Err(error.into()),
+                Err(error) if !is_unreachable => print_retry(&chain(&error)),
+                Err(_) => {}
+            }
+            is_unreachable = true;
+        };
+        is_unreachable = false;
+    }
+}
+
+/// The number after which the next page begins. A full page may have others after it. Numbers that are lower than
+/// before are those of another state folder, which is read from its beginning.
+fn next_cursor(page: &JournalPage, cursor: u64) -> u64 {
+    match page.entries.last() {
+        _ if page.last < cursor => 0,
+        Some(last) if page.entries.len() >= MAX_JOURNAL_PAGE => last.sequence,
+        _ => page.last,
+    }
+}
+
+fn text(entries: &[JournalEntry], output: Output) -> serde_json::Result<String> {
+    match output {
+        Output::Text => Ok(table::rows(entries)),
+        Output::Json => {
+            entries.iter().map(|entry| Ok(serde_json::to_string(entry)? + "\n")).collect()
+        }
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "a notice beside the results")]
+fn print_retry(error: &str) {
+    eprintln!("ironmesh: {}; retrying", escape_output(error));
+}
