@@ -24,10 +24,16 @@ fn entry(
     let who = Actor::User { uid: operator.uid, name: operator.uid.and_then(user_name) };
     let outcome = match error {
         None => JournalOutcome::Done,
-        Some(error) => JournalOutcome::Rejected { reason: line(&error.to_string()) },
+        Some(error) => JournalOutcome::Rejected { reason: reason(&error.to_string()) },
     };
     let origin = Some(ADMIN_SOCKET.to_owned());
     JournalEntry { origin, subject, outcome, ..JournalEntry::new(Timestamp::now(), kind, who) }
+}
+
+/// The beginning of an error on one line. A rejected policy has its findings on further lines.
+fn reason(error: &str) -> String {
+    let lines = error.lines().map(str::trim).filter(|text| !text.is_empty());
+    line(&lines.take(2).collect::<Vec<_>>().join(" "))
 }
 
 /// An enrollment of one or more proxies.
