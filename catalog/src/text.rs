@@ -82,7 +82,7 @@ mod tests {
 
     #[derive(Debug, thiserror::Error)]
     #[error("{0}")]
-    struct Failure(&'static str, #[source] Option<Box<Failure>>);
+    struct Failure(&'static str, #[source] Option<Box<Self>>);
 
     #[test]
     fn chain_names_each_cause_once() {

@@ -144,7 +144,7 @@ async fn revocation_is_shown_and_survives_a_restart() {
         );
         let run = server.run(&["proxy", "list"]);
         let row = run.stdout.lines().zip(run.stdout.lines().skip(1));
-        let revoked: Vec<_> = row.filter(|(row, _)| row.contains(" revoked ")).collect();
+        let revoked: Vec<_> = row.filter(|(row, _)| row.contains("  revoked  ")).collect();
         assert!(matches!(revoked[..], [(_, below)] if below.contains(words)), "{}", run.stdout);
         let run = server.run(&["proxy", "show", id]);
         assert!(run.stdout.contains("state         revoked\n"), "{}", run.stdout);

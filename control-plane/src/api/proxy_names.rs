@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     fn records(names: &[Option<&str>]) -> Records {
-        let record = |(name, number): (&Option<&str>, u128)| {
+        let record = |(name, number): (Option<&str>, u128)| {
             let id = ProxyId(Uuid::from_u128(number));
             let address = SocketAddr::from(([10, 0, 0, 1], 15003));
             let services = vec!["shop/web".parse().unwrap()];
@@ -68,7 +68,7 @@ mod tests {
             };
             (id, Arc::new(record))
         };
-        names.iter().zip(1..).map(record).collect()
+        names.iter().copied().zip(1..).map(record).collect()
     }
 
     #[test]
