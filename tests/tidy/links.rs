@@ -12,9 +12,7 @@ const PAGES: [&str; 3] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"];
 
 #[test]
 fn links_in_documentation_lead_to_files_and_headings() {
-    let mut pages: Vec<PathBuf> = PAGES.iter().map(|page| root().join(page)).collect();
-    collect_pages(&root().join("docs"), &mut pages);
-    let texts: BTreeMap<PathBuf, String> = pages
+    let texts: BTreeMap<PathBuf, String> = documentation()
         .into_iter()
         .map(|page| (page.canonicalize().unwrap(), fs::read_to_string(&page).unwrap()))
         .collect();
@@ -31,6 +29,13 @@ fn links_in_documentation_lead_to_files_and_headings() {
     }
     assert!(count > 300, "only {count} links found");
     assert!(dead.is_empty(), "dead links:\n{}", dead.join("\n"));
+}
+
+/// All pages of the documentation.
+pub(crate) fn documentation() -> Vec<PathBuf> {
+    let mut pages: Vec<PathBuf> = PAGES.iter().map(|page| root().join(page)).collect();
+    collect_pages(&root().join("docs"), &mut pages);
+    pages
 }
 
 fn leads_somewhere(page: &Path, link: &str, texts: &BTreeMap<PathBuf, String>) -> bool {

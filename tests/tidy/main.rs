@@ -12,6 +12,7 @@ mod files;
 mod glossary;
 mod identifiers;
 mod links;
+mod metrics;
 mod modules;
 mod smi;
 mod source;

@@ -1,0 +1,50 @@
+//! Every metric that the documentation names is one that the control plane has.
+
+use std::collections::BTreeSet;
+
+use fs_err as fs;
+
+use crate::links::documentation;
+use crate::source::{shipped_sources, string_literals};
+use crate::workspace::metadata;
+
+const PREFIX: &str = "ironmesh_";
+
+/// What the exposition format appends to a name.
+const SUFFIXES: [&str; 4] = ["_total", "_bucket", "_sum", "_count"];
+
+#[test]
+fn metrics_in_documentation_exist() {
+    let sources = shipped_sources();
+    let literals: BTreeSet<_> =
+        sources.iter().flat_map(|(_, source)| string_literals(source)).collect();
+    let crates: BTreeSet<_> =
+        metadata().packages.iter().map(|package| package.name.replace('-', "_")).collect();
+    let (mut unknown, mut count) = (Vec::new(), 0);
+    for page in documentation() {
+        let text = fs::read_to_string(&page).unwrap();
+        for name in names(&text).filter(|name| !crates.contains(*name)) {
+            count += 1;
+            let stem = name.trim_start_matches(PREFIX);
+            let stem = SUFFIXES.iter().find_map(|end| stem.strip_suffix(end)).unwrap_or(stem);
+            // The exposition format appends the unit, too.
+            let without_unit = stem.strip_suffix("_seconds").unwrap_or(stem);
+            // A pattern such as `ironmesh_endpoints_services_…` names several.
+            let exists = |literal: &&str| match stem.strip_suffix('_') {
+                Some(pattern) => literal.starts_with(pattern),
+                None => [stem, without_unit].contains(literal),
+            };
+            if !literals.iter().any(|literal| exists(literal)) {
+                unknown.push(format!("{}: {name}", page.display()));
+            }
+        }
+    }
+    assert!(count > 10, "only {count} metrics found");
+    assert!(unknown.is_empty(), "unknown metrics:\n{}", unknown.join("\n"));
+}
+
+/// The words of a text that begin as metrics do.
+fn names(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words.filter(|word| word.len() > PREFIX.len() && word.starts_with(PREFIX))
+}
