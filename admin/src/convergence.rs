@@ -86,6 +86,10 @@ pub struct WaitRequest {
     /// earlier one is superseded.
     #[serde(default)]
     pub may_become_active: bool,
+    /// Whether the revision has been active: then any other active revision supersedes it, even one that the control
+    /// plane has not published yet.
+    #[serde(default)]
+    pub was_active: bool,
     /// The longest wait in milliseconds, at most [`MAX_WAIT`].
     #[serde(default)]
     pub timeout_ms: u64,

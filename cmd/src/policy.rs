@@ -21,6 +21,7 @@ use anyhow::bail;
 use ironmesh_config_settings::PolicyLocation;
 use ironmesh_config_sources::{EtcdPolicy, commit_of};
 use ironmesh_control_plane::current_release;
+use ironmesh_control_plane::user_name;
 
 pub(crate) use self::check::{print_loaded, rejection};
 use crate::cli::{ConfigArgument, Output, PolicyCommand};
@@ -75,9 +76,10 @@ async fn commit(path: &Path, action: &str) -> Option<String> {
 /// The user who runs this command, as `name@host`.
 fn current_user() -> String {
     let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    // Under sudo, the user who called sudo.
+    let uid = rustix::process::getuid().as_raw();
+    // Under sudo, the user who called sudo. Jobs and units often lack the other variables.
     let name = set("SUDO_USER").or_else(|| set("USER")).or_else(|| set("LOGNAME"));
-    let name = name.unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw()));
+    let name = name.or_else(|| user_name(uid)).unwrap_or_else(|| format!("uid {uid}"));
     let user = format!("{name}@{}", rustix::system::uname().nodename().to_string_lossy());
     // Other users see it, in one line.
     user.chars().filter(|c| !c.is_control()).take(100).collect()

@@ -3,6 +3,7 @@
 mod connection;
 mod handshakes;
 mod policy;
+mod stale;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,6 +12,7 @@ use ironmesh_admin::{
     AuditView, DeniedView, FindingView, OthersView, ProxyQuery, ProxyView, Readiness,
 };
 use ironmesh_catalog::codes;
+use jiff::Timestamp;
 use serde_json::json;
 
 use crate::cli::{Output, StatusArguments};
@@ -29,6 +31,8 @@ pub(crate) async fn status(arguments: &StatusArguments, output: Output) -> anyho
     let audit = client.audit().await?;
     let mut wrong = wrong(&readiness, &proxies, &audit);
     wrong.extend(socket_gone);
+    let (stale, becoming_stale) = stale::stale(&proxies, Timestamp::now());
+    wrong.extend(stale);
     let (cut_off, failed) = handshakes::failed(&readiness.handshakes, &proxies);
     wrong.extend(cut_off);
     let is_note = |finding: &&FindingView| finding.code == codes::PLAINTEXT_PROVIDER.to_string();
@@ -36,6 +40,7 @@ pub(crate) async fn status(arguments: &StatusArguments, output: Output) -> anyho
     let notes: Vec<_> = policy::rolled_back(&readiness.policy)
         .into_iter()
         .chain(reconnecting(&proxies))
+        .chain(becoming_stale)
         .chain(noted)
         .chain(failed)
         .collect();

@@ -31,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use certificates::{CertificateHolder, RecordedCertificates};
 pub(crate) use operators::{enrollment, held_endpoints, policy_change, revocation};
 use pending::Pending;
+pub use users::user_name;
 
 /// The interval of writes, unless an operator waits.
 const WRITE_INTERVAL: Duration = Duration::from_secs(1);

@@ -25,6 +25,7 @@ mod start;
 mod state_watch;
 
 pub use admission::OLDEST_ENVOY;
+pub use journal::user_name;
 pub use policy_source::current_release;
 pub use providers::azure_options;
 pub use question::advice;

@@ -36,7 +36,7 @@ async fn policy_wait_names_the_nacking_and_the_frozen_proxy() {
     let (store, mesh) = (&setup.store, &setup.store.mesh);
     let (is_synced, text) = wait(mesh, &[]).await;
     assert!(
-        is_synced && text.contains("is synced: every proxy that it touches has ACKed it"),
+        is_synced && text.contains("is synced: every connected proxy that it touches has ACKed it"),
         "{text}"
     );
 
@@ -91,6 +91,32 @@ async fn policy_wait_survives_a_control_plane_restart() {
     assert!(status.success() && text.contains(&format!("revision {revision} is synced")), "{text}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn proxy_killed_before_its_ack_fails_the_wait() {
+    let Some(mut setup) = NackMesh::open().await else { return };
+    setup.store.v1.freeze();
+    let revision = activate(&setup.store.mesh, &auditors(SMALL_REGEX)).await;
+    eventually("the laggard", async || match setup.store.mesh.admin_get("/v1/convergence").await {
+        state if state["lagging"] == 1 => Ok(()),
+        state => Err(state),
+    })
+    .await;
+    setup.store.v1.kill().await;
+    let mesh = &setup.store.mesh;
+    eventually("the disconnect", async || match mesh.admin_get("/v1/convergence").await {
+        state if state["lagging"] == 0 => Ok(()),
+        state => Err(state),
+    })
+    .await;
+    let (is_synced, text) = wait(mesh, &["--timeout", "1s"]).await;
+    assert!(!is_synced, "{text}");
+    assert!(text.contains("its xDS stream ended before its ACK"), "{text}");
+    assert!(text.contains(&format!("1 proxy did not ACK revision {revision}")), "{text}");
+    let next = activate(mesh, &auditors("^/small$")).await;
+    let (is_synced, text) = wait(mesh, &["--revision", &next]).await;
+    assert!(is_synced, "it was away before: {text}");
+}
+
 /// Starts the control plane of this mesh with releases in place of its policy folder.
 async fn switch_to_releases(mesh: &mut Mesh) {
     let file = mesh.folder().join("ironmesh.toml");
@@ -128,5 +154,8 @@ async fn apply_waits_until_real_envoys_ack() {
     store.v1.thaw();
     let (is_synced, text) = apply("20s").await;
     assert!(is_synced && text.contains("is already active: nothing to apply"), "{text}");
-    assert!(text.contains("is synced: every proxy that it touches has ACKed it"), "{text}");
+    assert!(
+        text.contains("is synced: every connected proxy that it touches has ACKed it"),
+        "{text}"
+    );
 }

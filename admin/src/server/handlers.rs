@@ -13,7 +13,7 @@ use ironmesh_catalog::{InvalidName, JournalQuery, ServiceName};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::read_queue::{JsonBody, ReadQueue, blocking};
 use super::{ApiError, Cancellation, ControlPlane, Shared};
@@ -26,7 +26,10 @@ use crate::releases::{ApplyRequest, too_large};
 use crate::removals::AcceptRemovalRequest;
 
 /// The most requests that wait for a policy revision at once.
-const MAX_WAITS: usize = 64;
+const MAX_WAITS: usize = 32;
+
+/// The least pause between two examinations of one wait, each of which takes as long as counting the laggards.
+const WAIT_PAUSE: Duration = Duration::from_millis(20);
 
 /// Limits the requests that wait for a policy revision.
 #[derive(Debug, Clone)]
@@ -97,9 +100,11 @@ pub(super) async fn policy_wait(
         let (query, state) = (request.clone(), Arc::clone(&control_plane));
         let answer = blocking(move || state.policy_wait(&query)).await?;
         let is_decided = matches!(answer.outcome, WaitOutcome::Synced | WaitOutcome::Superseded);
+        let pause = sleep(WAIT_PAUSE);
         if is_decided || timeout_at(deadline, change).await.is_err() {
             return blocking(move || JsonBody::encode(&answer)).await;
         }
+        pause.await;
     }
 }
 

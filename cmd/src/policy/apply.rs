@@ -9,7 +9,8 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::check::{counted, fail_if_rejected, print_findings, views};
-use super::{commit, current_user, wait};
+use super::wait::{self, Change};
+use super::{commit, current_user};
 use crate::cli::{ApplyArguments, Output};
 use crate::resolved_settings::ResolvedSettings;
 use crate::stdout::{StdoutError, outln};
@@ -38,7 +39,8 @@ pub(super) async fn apply(arguments: ApplyArguments, output: Output) -> anyhow::
             print_applied(applied, loaded.documents.len())?;
         }
     }
-    let waited = wait::after_change(&client, &loaded.revision, arguments.wait, accepted).await;
+    let change = if accepted { Change::Activated } else { Change::Rejected };
+    let waited = wait::after_change(&client, &loaded.revision, arguments.wait, change).await;
     if output == Output::Json {
         let is_new = applied.as_ref().is_some_and(|applied| !applied.is_old);
         let rejected = || Applied {

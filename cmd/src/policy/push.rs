@@ -7,7 +7,8 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::check::{counted, fail_if_rejected, print_findings, views};
-use super::{commit, current_user, open_etcd, wait};
+use super::wait::{self, Change};
+use super::{commit, current_user, open_etcd};
 use crate::cli::{Output, PushArguments};
 use crate::resolved_settings::ResolvedSettings;
 use crate::stdout::{StdoutError, outln};
@@ -31,7 +32,9 @@ pub(crate) async fn push(arguments: PushArguments, output: Output) -> anyhow::Re
         print_outcome(outcome, &removals, &etcd, &loaded)?;
     }
     let accepted = loaded.specification.is_some();
-    let waited = wait::after_change(&client, &record.revision, arguments.wait, accepted).await;
+    let waited =
+        wait::after_change(&client, &record.revision, arguments.wait, Change::pushed(accepted))
+            .await;
     if output == Output::Json {
         let (pushed, findings) = (outcome == Outcome::Pushed, views(&loaded));
         outln!(

@@ -9,8 +9,9 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::check::{fail_if_rejected, views};
+use super::current_user;
 use super::push::{Outcome, print_outcome, publish};
-use super::{current_user, wait};
+use super::wait::{self, Change};
 use crate::cli::{Output, RollbackArguments};
 use crate::resolved_settings::ResolvedSettings;
 use crate::stdout::outln;
@@ -54,7 +55,8 @@ async fn roll_back_etcd(
         print_outcome(outcome, &removals, etcd, &loaded)?;
     }
     let accepted = loaded.specification.is_some();
-    let waited = wait::after_change(client, &revision, arguments.wait, accepted).await;
+    let waited =
+        wait::after_change(client, &revision, arguments.wait, Change::pushed(accepted)).await;
     if output == Output::Json {
         // The same keys as for a policy folder.
         let (is_old, findings) = (outcome == Outcome::Current, views(&loaded));
@@ -81,7 +83,7 @@ async fn of_releases(
     if output == Output::Text {
         outln!("{}", activated(&done))?;
     }
-    let waited = wait::after_change(client, &done.policy.revision, option, true).await;
+    let waited = wait::after_change(client, &done.policy.revision, option, Change::Activated).await;
     if output == Output::Json {
         // The same keys as for policy in etcd.
         let RolledBack { policy, is_old, findings, removals, .. } = done;
@@ -107,7 +109,7 @@ async fn roll_back_folder(
     if output == Output::Text {
         outln!("{}", text(&done))?;
     }
-    let waited = wait::after_change(client, &done.policy.revision, option, true).await;
+    let waited = wait::after_change(client, &done.policy.revision, option, Change::Activated).await;
     if output == Output::Json {
         let RolledBack { policy, is_old, findings, is_folder, folder, removals } = done;
         outln!(

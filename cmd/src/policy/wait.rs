@@ -24,7 +24,12 @@ pub(super) async fn wait(arguments: WaitArguments, output: Output) -> anyhow::Re
     let resolved = ResolvedSettings::load(&arguments.config)?;
     let client = resolved.client();
     let is_to_come = arguments.revision.as_deref().is_some_and(|one| is_in_folder(&resolved, one));
-    let answer = until_synced(&client, arguments.revision, is_to_come, arguments.limits).await?;
+    let request = WaitRequest {
+        revision: arguments.revision,
+        may_become_active: is_to_come,
+        ..WaitRequest::default()
+    };
+    let answer = until_synced(&client, request, arguments.limits).await?;
     match output {
         Output::Json => outln!("{}", serde_json::to_string_pretty(&answer)?)?,
         Output::Text => print_answer(&answer)?,
@@ -42,15 +47,39 @@ fn is_in_folder(resolved: &ResolvedSettings, revision: &str) -> bool {
 /// The result of the wait after a change; `None` without a wait.
 pub(super) type Waited = Option<Result<WaitAnswer, ClientError>>;
 
-/// Waits for a revision that a command has made the active one, if `option` says so and it was accepted.
+/// What a command has done with a revision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Change {
+    /// Nothing: the policy is rejected.
+    Rejected,
+    /// It was pushed to etcd, which the control plane follows.
+    Pushed,
+    /// The control plane activated it before its answer.
+    Activated,
+}
+
+impl Change {
+    /// A push, if the policy is accepted.
+    pub(super) fn pushed(is_accepted: bool) -> Self {
+        if is_accepted { Self::Pushed } else { Self::Rejected }
+    }
+}
+
+/// Waits for a revision that a command has made the active one, if `option` says so.
 pub(super) async fn after_change(
     client: &Client,
     revision: &PolicyRevision,
     option: WaitOption,
-    is_accepted: bool,
+    change: Change,
 ) -> Waited {
-    let limits = option.limits().filter(|_| is_accepted)?;
-    Some(until_synced(client, Some(revision.to_string()), true, limits).await)
+    let limits = option.limits().filter(|_| change != Change::Rejected)?;
+    let request = WaitRequest {
+        revision: Some(revision.to_string()),
+        may_become_active: change == Change::Pushed,
+        was_active: change == Change::Activated,
+        ..WaitRequest::default()
+    };
+    Some(until_synced(client, request, limits).await)
 }
 
 /// The answer in JSON; `null` without one.
@@ -69,17 +98,14 @@ pub(super) fn finish(waited: Waited, option: WaitOption, output: Output) -> anyh
 }
 
 /// Waits until a revision is synced or superseded, or the time is over. A control plane that restarts meanwhile is asked
-/// again. `may_become_active` says whether the revision may be unknown to it at first.
+/// again.
 async fn until_synced(
     client: &Client,
-    revision: Option<String>,
-    may_become_active: bool,
+    mut request: WaitRequest,
     limits: WaitLimits,
 ) -> Result<WaitAnswer, ClientError> {
     let deadline = Instant::now() + limits.timeout;
-    let include_disconnected = limits.include_disconnected;
-    let mut request =
-        WaitRequest { revision, include_disconnected, may_become_active, timeout_ms: 0 };
+    request.include_disconnected = limits.include_disconnected;
     // The first answer comes at once, and names the revision: a restart changes it no more.
     let mut has_answered = false;
     loop {
@@ -111,6 +137,7 @@ async fn until_synced(
             Err(_) => {
                 // After a restart it may take a moment until this revision is active again.
                 request.may_become_active = true;
+                request.was_active = false;
                 sleep(RECONNECT_PAUSE).await;
             }
         }
@@ -137,7 +164,9 @@ fn announce(answer: &WaitAnswer) {
 fn print_answer(answer: &WaitAnswer) -> anyhow::Result<()> {
     let WaitAnswer { outcome, revision, pending, proxies, .. } = answer;
     if *outcome == WaitOutcome::Synced {
-        outln!("revision {revision} is synced: every proxy that it touches has ACKed it")?;
+        outln!(
+            "revision {revision} is synced: every connected proxy that it touches has ACKed it"
+        )?;
     }
     if proxies.is_empty() {
         return Ok(());
@@ -172,7 +201,11 @@ fn fail_unless_synced(answer: &WaitAnswer, limits: WaitLimits) -> anyhow::Result
             bail!("the control plane is not ready after {time} s: `ironmesh status` shows why")
         }
         WaitOutcome::Pending => {
-            bail!("{} did not ACK revision {revision} in {time} s", proxies(*pending))
+            bail!(
+                "{} did not ACK revision {revision} in {time} s; it stays active: `ironmesh proxy show NAME` shows what \
+                 a proxy lacks, and `ironmesh policy rollback REVISION` goes back",
+                proxies(*pending)
+            )
         }
     }
 }
@@ -195,5 +228,14 @@ fn row(proxy: &LaggardView) -> String {
     let since = proxy.since.map_or_else(|| "-".to_owned(), |since| format!("{since:.0}"));
     let name = &proxy.name;
     let row = format!("{name:<24}  {state:<12}  {since:<20}  {}\n", services.join(", "));
-    proxy.nacks.iter().map(nacked).fold(row, |text, lines| text + &lines)
+    let lost = match (&proxy.state, &proxy.acked_revision) {
+        (SyncState::Disconnected, Some(acked)) => {
+            format!(
+                "  its xDS stream ended before its ACK; the last revision that it ACKed is {acked}\n"
+            )
+        }
+        (SyncState::Disconnected, None) => "  its xDS stream ended before its ACK\n".to_owned(),
+        _ => String::new(),
+    };
+    proxy.nacks.iter().map(nacked).fold(row + &lost, |text, lines| text + &lines)
 }

@@ -34,12 +34,22 @@ impl RunningControlPlane {
         let specification = self.policy.borrow().specification.clone();
         let newest = specification.map(|specification| specification.revision.to_string());
         let convergence = self.feeds.convergence.borrow().clone();
-        let is_to_come = request.may_become_active || request.revision.is_none();
-        let Some(revision) = request.revision.clone().or(newest) else {
+        let is_to_come =
+            request.may_become_active || request.was_active || request.revision.is_none();
+        let Some(revision) = request.revision.clone().or_else(|| newest.clone()) else {
             return Ok(answer(WaitOutcome::NotActive, String::new()));
         };
         let (policy, active) = match (convergence.find(&revision), convergence.revision()) {
             (Target::Active(policy), Some(active)) => (policy, active),
+            // The reconciler may not have reached it yet, but the source has left it.
+            _ if request.was_active
+                && newest.as_ref().is_some_and(|newest| !newest.starts_with(&revision)) =>
+            {
+                return Ok(WaitAnswer {
+                    superseded_by: newest,
+                    ..answer(WaitOutcome::Superseded, revision)
+                });
+            }
             _ if is_to_come => return Ok(answer(WaitOutcome::NotActive, revision)),
             (Target::Superseded(by), _) => {
                 return Ok(WaitAnswer {
@@ -49,12 +59,10 @@ impl RunningControlPlane {
             }
             (_, active) => return Err(unknown(&revision, active)),
         };
-        let mut pending = self.pending(&convergence, policy, request.include_disconnected);
-        let is_synced = pending.is_empty() && *self.feeds.ready.borrow();
+        let (count, first) = self.pending(&convergence, policy, request.include_disconnected);
+        let is_synced = count == 0 && *self.feeds.ready.borrow();
         let outcome = if is_synced { WaitOutcome::Synced } else { WaitOutcome::Pending };
-        let count = pending.len();
-        pending.truncate(MAX_LAGGARDS);
-        let views = pending.into_iter().filter_map(|pending| match pending {
+        let views = first.into_iter().filter_map(|pending| match pending {
             Pending::Laggard(id, laggard) => self.laggard_view(&convergence, id, &laggard),
             Pending::Absent(record, state) => Some(absent_view(&convergence, &record, state)),
         });
@@ -65,20 +73,34 @@ impl RunningControlPlane {
         })
     }
 
-    /// The proxies that have not ACKed this change of policy.
+    /// The proxies that have not ACKed this change of policy: their count, and the first [`MAX_LAGGARDS`].
     fn pending(
         &self,
         convergence: &Convergence,
         policy: u64,
         include_disconnected: bool,
-    ) -> Vec<Pending> {
-        let laggards = convergence.pending(policy);
-        let mut pending: Vec<_> =
-            laggards.map(|(id, laggard)| Pending::Laggard(*id, laggard.clone())).collect();
+    ) -> (usize, Vec<Pending>) {
+        let mut count = 0;
+        let mut first = Vec::new();
+        let mut add = |pending: &dyn Fn() -> Option<Pending>| {
+            count += 1;
+            if first.len() < MAX_LAGGARDS {
+                first.extend(pending());
+            }
+        };
+        for (id, laggard) in convergence.pending(policy) {
+            add(&|| Some(Pending::Laggard(*id, laggard.clone())));
+        }
+        for (id, _) in convergence.lost_while_pending(policy) {
+            let record = self.register.get(*id).filter(|one| one.is_in_use(Timestamp::now()));
+            if let Some(record) = record {
+                add(&|| Some(Pending::Absent(Arc::clone(&record), SyncState::Disconnected)));
+            }
+        }
         // A proxy that was connected before the restart may have an older revision until it is back.
         let grace = self.feeds.disconnected.borrow().grace;
         if !include_disconnected && grace.is_none() {
-            return pending;
+            return (count, first);
         }
         for record in self.register.records().values() {
             let is_connected = self.hub.streams(&record.id.to_string()) > 0;
@@ -88,6 +110,9 @@ impl RunningControlPlane {
                 continue;
             }
             let departed = convergence.departed().get(&record.id);
+            if departed.is_some_and(|departed| departed.was_lost_while_pending(policy)) {
+                continue;
+            }
             let has_acked = departed.is_some_and(|departed| departed.acked.policy >= policy);
             let is_expected = departed.is_none() && record.unreachable_since.is_none();
             let state = match grace {
@@ -95,9 +120,9 @@ impl RunningControlPlane {
                 _ if include_disconnected && !has_acked => SyncState::Disconnected,
                 _ => continue,
             };
-            pending.push(Pending::Absent(Arc::clone(record), state));
+            add(&|| Some(Pending::Absent(Arc::clone(record), state)));
         }
-        pending
+        (count, first)
     }
 
     fn laggard_view(

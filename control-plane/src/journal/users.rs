@@ -6,7 +6,7 @@
 use fs_err::read_to_string;
 
 /// The name of a user id, if the machine has one for it. Blocks on a small file.
-pub(super) fn user_name(uid: u32) -> Option<String> {
+pub fn user_name(uid: u32) -> Option<String> {
     name_in(&read_to_string("/etc/passwd").ok()?, uid)
 }
 

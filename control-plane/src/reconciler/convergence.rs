@@ -79,8 +79,10 @@ pub(crate) struct Laggard {
     pub(crate) since: Timestamp,
     /// The newest changes that it has ACKed.
     pub(crate) acked: Generations,
-    /// The newest changes that its set received since then; 0 for none of the kind.
+    /// The newest changes that its set may have received since then; 0 for none of the kind.
     pub(crate) pending: Generations,
+    /// Those of them that reached it while it was connected: how long they take is measured.
+    pub(super) measured: Generations,
 }
 
 /// A proxy that was connected and is not.
@@ -89,6 +91,15 @@ pub(crate) struct Departed {
     pub(crate) since: Timestamp,
     /// The newest changes that it had ACKed.
     pub(crate) acked: Generations,
+    /// The newest changes that it had received and not ACKed; 0 for none of the kind.
+    pub(super) pending: Generations,
+}
+
+impl Departed {
+    /// Whether it had received this change of policy, or a later one, and had not ACKed it.
+    pub(crate) fn was_lost_while_pending(&self, policy: u64) -> bool {
+        self.pending.policy >= policy
+    }
 }
 
 /// The revision that a wait names.
@@ -172,6 +183,15 @@ impl Convergence {
         self.laggards.iter().filter(move |(_, laggard)| laggard.pending.policy >= policy)
     }
 
+    /// The disconnected proxies that had received this change of policy, or a later one, and had not ACKed it: it may be
+    /// what stopped them.
+    pub(crate) fn lost_while_pending(
+        &self,
+        policy: u64,
+    ) -> impl Iterator<Item = (&ProxyId, &Departed)> {
+        self.departed.iter().filter(move |(_, departed)| departed.was_lost_while_pending(policy))
+    }
+
     /// Begins a pass whose snapshot has these generations, and this revision of policy, with so many connected proxies.
     /// Returns whether one of them is news.
     pub(super) fn begin_pass(
@@ -218,12 +238,14 @@ impl Convergence {
                 (None, Effect::Connected) => Generations::default(),
             },
             pending: Generations::default(),
+            measured: Generations::default(),
         });
         laggard.lag = lag;
         match effect {
             Effect::None => {}
             Effect::Changed => {
                 laggard.pending = laggard.pending.max(generations.since(before));
+                laggard.measured = laggard.measured.max(generations.since(before));
             }
             // What has changed while it was away is not known.
             Effect::Connected => laggard.pending = generations,
@@ -245,8 +267,13 @@ impl Convergence {
     pub(super) fn depart(&mut self, proxy: ProxyId, now: Timestamp) {
         let laggard = self.laggards.remove(&proxy);
         self.durations.replace(laggard.as_ref(), None, Instant::now());
-        let acked = laggard.map_or(self.generations, |laggard| laggard.acked);
-        self.departed.insert(proxy, Departed { since: now, acked });
+        let departed = match laggard {
+            Some(Laggard { acked, pending, .. }) => Departed { since: now, acked, pending },
+            None => {
+                Departed { since: now, acked: self.generations, pending: Generations::default() }
+            }
+        };
+        self.departed.insert(proxy, departed);
     }
 
     /// Forgets the disconnected proxies that are not in use any more.

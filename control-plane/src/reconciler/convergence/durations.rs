@@ -1,12 +1,13 @@
-//! How long a change takes, from the pass that finds it until every connected proxy that it touches has ACKed it.
+//! How long a change takes, from the pass that finds it until every connected proxy that it touches has ACKed or NACKed
+//! it.
 //!
-//! Changes of one kind that overlap count as one, from the first of them to the last ACK. Proxies that disconnect
-//! meanwhile do not count.
+//! Changes of one kind that overlap count as one, from the first of them to the last answer. Proxies that disconnect
+//! meanwhile do not count, nor does what a proxy receives because it connects.
 
 use prometheus_client::metrics::histogram::Histogram;
 use tokio::time::Instant;
 
-use super::{Generations, Laggard};
+use super::{Generations, Lag, Laggard};
 
 /// The upper bounds of the histogram, in seconds.
 const BOUNDS: [f64; 11] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0];
@@ -43,17 +44,17 @@ impl Kind {
 /// The durations of the changes of each kind, and the changes that are not over. Copies share the durations.
 #[derive(Debug, Clone)]
 pub(crate) struct Durations {
-    kinds: [KindDurations; 3],
+    pub(super) kinds: [KindDurations; 3],
 }
 
 #[derive(Debug, Clone)]
-struct KindDurations {
-    kind: Kind,
+pub(super) struct KindDurations {
+    pub(super) kind: Kind,
     histogram: Histogram,
     /// The count of proxies that have not ACKed a change of the kind.
     pending: usize,
     /// When the first change that is not over was found.
-    since: Option<Instant>,
+    pub(super) since: Option<Instant>,
 }
 
 impl Default for Durations {
@@ -75,7 +76,9 @@ impl Durations {
     /// Notes that the entry of a proxy is replaced.
     pub(super) fn replace(&mut self, old: Option<&Laggard>, new: Option<&Laggard>, now: Instant) {
         for one in &mut self.kinds {
-            let is_pending = |laggard: &Laggard| one.kind.of(laggard.pending) > 0;
+            // A NACK answers the change, and may last for days.
+            let is_pending =
+                |laggard: &Laggard| one.kind.of(laggard.measured) > 0 && laggard.lag != Lag::Nacked;
             match (old.is_some_and(is_pending), new.is_some_and(is_pending)) {
                 (false, true) => {
                     one.pending += 1;

@@ -69,7 +69,8 @@ fn laggard_does_not_delay_a_revision_without_effect_on_it() {
 fn proxy_that_reconnects_must_ack_the_active_revision() {
     let mut convergence = settled();
     convergence.depart(proxy(1), at(2));
-    assert_eq!(convergence.departed()[&proxy(1)], Departed { since: at(2), acked: policy(1) });
+    let departed = Departed { since: at(2), acked: policy(1), pending: Generations::default() };
+    assert_eq!(convergence.departed()[&proxy(1)], departed);
     begin(&mut convergence, policy(2));
     convergence.examine(proxy(1), Effect::Connected, Some(Lag::Updating), at(3));
     assert_eq!(pending(&convergence, 2), [proxy(1)]);
@@ -127,4 +128,44 @@ async fn duration_lasts_from_the_first_change_to_the_last_ack() {
     convergence.depart(proxy(2), at(5));
     convergence.end_pass();
     assert_eq!(observed(&convergence), (count + 1.0, sum + 3.0, endpoints));
+}
+
+#[test]
+fn proxy_lost_before_its_ack_is_pending_until_the_next_revision() {
+    let mut convergence = settled();
+    let lost = |convergence: &Convergence, policy| -> Vec<_> {
+        convergence.lost_while_pending(policy).map(|(proxy, _)| *proxy).collect()
+    };
+    convergence.depart(proxy(3), at(2));
+    begin(&mut convergence, policy(2));
+    convergence.examine(proxy(1), Effect::Changed, Some(Lag::Updating), at(3));
+    convergence.examine(proxy(2), Effect::Changed, Some(Lag::Updating), at(3));
+    convergence.depart(proxy(1), at(4));
+    convergence.examine(proxy(2), Effect::None, None, at(4));
+    convergence.depart(proxy(2), at(5));
+    assert_eq!(lost(&convergence, 2), [proxy(1)], "the others left before it, or with it");
+    begin(&mut convergence, policy(3));
+    assert_eq!(lost(&convergence, 3), []);
+    convergence.examine(proxy(1), Effect::Connected, Some(Lag::Updating), at(6));
+    assert_eq!((lost(&convergence, 2), pending(&convergence, 3)), (vec![], vec![proxy(1)]));
+}
+
+#[test]
+fn duration_ends_with_a_nack_and_ignores_connections() {
+    let mut convergence = settled();
+    let observed = |convergence: &Convergence| -> Vec<_> {
+        let kinds = convergence.durations.kinds.iter();
+        kinds.map(|one| (one.kind, one.since.is_some())).collect()
+    };
+    assert!(observed(&convergence).iter().all(|(_, is_running)| !is_running));
+    begin(&mut convergence, policy(2));
+    convergence.examine(proxy(1), Effect::Changed, Some(Lag::Updating), at(2));
+    convergence.end_pass();
+    assert_eq!(observed(&convergence)[0], (durations::Kind::Policy, true));
+    convergence.examine(proxy(1), Effect::None, Some(Lag::Nacked), at(3));
+    convergence.end_pass();
+    assert_eq!(observed(&convergence)[0], (durations::Kind::Policy, false));
+    convergence.depart(proxy(2), at(4));
+    convergence.examine(proxy(2), Effect::Connected, Some(Lag::Updating), at(5));
+    assert!(observed(&convergence).iter().all(|(_, is_running)| !is_running));
 }
