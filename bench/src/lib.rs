@@ -2,8 +2,8 @@
 //!
 //! It owns the simulated Envoys ([`Fleet`]), the reference server that all figures are compared with ([`floor`]), and
 //! the runner that starts and measures a real `ironmesh serve` ([`run`]). It uses the control plane only as an operator
-//! does: by its commands, files and ports. It ends only processes that it started, connects only to loopback addresses
-//! unless told otherwise, and bounds the time of each step.
+//! does: by its commands, files, ports and admin API. It ends only processes that it started, connects only to loopback
+//! addresses unless told otherwise, and bounds the time of each step.
 //!
 //! ```text
 //! Shape ─► MeasuredControlPlane (ironmesh serve) ◄── Fleet ──► Floor (a separate process)

@@ -62,7 +62,11 @@ struct RunArguments {
     #[arg(long, env = "CONSUL_BIN", default_value = ".tools/consul")]
     consul: PathBuf,
     /// Measure only this part; may be repeated
-    #[arg(long = "part", value_enum, default_values = ["fleets", "policy", "grants", "consul"])]
+    #[arg(
+        long = "part",
+        value_enum,
+        default_values = ["fleets", "policy", "operations", "grants", "consul"]
+    )]
     parts: Vec<Part>,
     /// Fill Consul with this catalog, as SERVICESxINSTANCES
     #[arg(long, default_value = "1000x100")]

@@ -6,6 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
+use ironmesh_admin::Client;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -192,7 +193,12 @@ impl MeasuredControlPlane {
 
     /// Changes one endpoint of the public service. Returns the time before.
     pub(crate) fn change(&mut self) -> anyhow::Result<Instant> {
-        self.changes.0 += 1;
+        self.change_to(self.changes.0 + 1)
+    }
+
+    /// Changes the public service to its content after this many changes. Returns the time before.
+    pub(crate) fn change_to(&mut self, changes: usize) -> anyhow::Result<Instant> {
+        self.changes.0 = changes;
         self.write_change()
     }
 
@@ -219,6 +225,11 @@ impl MeasuredControlPlane {
         let before = Instant::now();
         fs_err::rename(&link, path.join("policy").join(name))?;
         Ok(before)
+    }
+
+    /// A client of its admin socket.
+    pub(crate) fn admin(&self) -> Client {
+        Client::new(&self.folder.path().join("state/admin.sock"))
     }
 
     /// The value of a metric at `/metrics`, summed over its labels.

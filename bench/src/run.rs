@@ -3,6 +3,7 @@
 mod consul;
 mod enforcement;
 mod large_policy;
+mod operations;
 mod parts;
 mod traffic;
 
@@ -29,6 +30,8 @@ pub enum Part {
     Fleets,
     /// The swap to a large policy
     Policy,
+    /// Operators' requests: the wait for a policy revision, and the list of proxies
+    Operations,
     /// Withdrawal and restoration of a grant, with two real Envoys
     Grants,
     /// Discovery from a real Consul with many services
@@ -89,6 +92,11 @@ pub async fn run(options: &RunOptions) -> anyhow::Result<Report> {
     if options.parts.contains(&Part::Policy) {
         let policy = large_policy::measure(options).await.context("with a large policy")?;
         rows.extend(policy.into_iter().map(|row| of(LARGE_POLICY, row)));
+    }
+    if options.parts.contains(&Part::Operations) {
+        let operations = operations::measure(options).await.context("with operators' requests")?;
+        let shape = operations::SHAPE.to_string();
+        rows.extend(operations.into_iter().map(|row| of(&shape, row)));
     }
     let mut has = |what: &str, program: &Path, remedy: &str| {
         let has = program.exists();

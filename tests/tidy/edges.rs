@@ -15,9 +15,16 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     ("ironmesh-admin", &["ironmesh-analysis", "ironmesh-catalog"]),
     ("ironmesh-analysis", &["ironmesh-catalog"]),
     // The baseline server (`floor`) uses the control plane's TLS code, and an authority for it.
+    // The admin API's client makes the operators' requests.
     (
         "ironmesh-bench",
-        &["ironmesh-catalog", "ironmesh-cert", "ironmesh-store", "ironmesh-xds-wire"],
+        &[
+            "ironmesh-admin",
+            "ironmesh-catalog",
+            "ironmesh-cert",
+            "ironmesh-store",
+            "ironmesh-xds-wire",
+        ],
     ),
     ("ironmesh-catalog", &[]),
     ("ironmesh-cert", &["ironmesh-catalog"]),
