@@ -34,7 +34,7 @@ fn metrics_in_documentation_exist() {
                 Some(pattern) => literal.starts_with(pattern),
                 None => [stem, without_unit].contains(literal),
             };
-            if !literals.iter().any(|literal| exists(literal)) {
+            if !literals.iter().any(exists) {
                 unknown.push(format!("{}: {name}", page.display()));
             }
         }
