@@ -17,6 +17,7 @@
 //! [`CertificateStore`]: ironmesh_catalog::CertificateStore
 
 mod authority;
+mod expired_proxy;
 mod inspect;
 mod issue;
 mod material;
@@ -30,13 +31,14 @@ pub mod tls;
 mod validity;
 
 pub use authority::{Authority, AuthorityError};
+pub use expired_proxy::{ExpiredProxyVerifier, UnverifiedProxy};
 pub use inspect::UnfitCertificate;
 pub use issue::{
     CONTROL_PLANE_LIFETIME, ControlPlaneCertificate, IssueError, PROXY_LIFETIME, ProxyCertificate,
     ServerNames,
 };
 pub use renewal::{ClockReading, Renewal};
-pub use request::{RequestError, generate_proxy_key_and_csr};
+pub use request::{MachineRequest, RequestError, generate_proxy_key_and_csr};
 pub use service_certificates::{EnsureOutcome, KeepError, ServiceCertificates};
 pub use spiffe_verifier::{SpiffeServerVerifier, UnexpectedServer};
 

@@ -4,8 +4,38 @@
 //! domain, and whether the proxy is revoked.
 
 use ironmesh_catalog::ProxySpiffeId;
+use jiff::Timestamp;
 
 use crate::inspect;
+
+/// A proxy whose certificate is verified: by a TLS handshake, or by [`crate::ExpiredProxyVerifier`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VerifiedProxy {
+    /// Its identity; its trust domain is that of the mesh.
+    pub identity: ProxySpiffeId,
+    /// Its certificate in DER.
+    pub certificate: Vec<u8>,
+    /// The certificate's public key, as a SubjectPublicKeyInfo in DER.
+    pub public_key: Vec<u8>,
+    /// When the certificate expires or expired.
+    pub not_after: Timestamp,
+}
+
+impl VerifiedProxy {
+    /// Reads the proxy that the verified certificate `leaf` (in DER) identifies, as [`proxy_identity`] does. The
+    /// caller checks the trust domain.
+    pub fn read(leaf: &[u8]) -> Result<Self, PeerError> {
+        let identity = proxy_identity(leaf)?;
+        let certificate = inspect::parse(leaf).map_err(|_| PeerError::Unreadable)?;
+        let not_after = certificate.validity().not_after.timestamp();
+        Ok(Self {
+            identity,
+            certificate: leaf.to_vec(),
+            public_key: certificate.public_key().raw.to_vec(),
+            not_after: Timestamp::from_second(not_after).map_err(|_| PeerError::Unreadable)?,
+        })
+    }
+}
 
 /// Reads the proxy that the certificate `leaf` (in DER) identifies.
 ///

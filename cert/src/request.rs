@@ -24,8 +24,55 @@ pub fn generate_proxy_key_and_csr() -> Result<(Secret, String), RequestError> {
     Ok((Secret::new(key.serialize_pem()), pem))
 }
 
+/// The signing request of a machine, which proves that its sender holds the private key and asks for no name.
+///
+/// [`Authority::issue_proxy_certificate`] never copies a name or a usage. Such a request is rejected all the
+/// same, because its certificate would not have what it states.
+///
+/// [`Authority::issue_proxy_certificate`]: crate::Authority::issue_proxy_certificate
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MachineRequest {
+    pem: String,
+    public_key: Vec<u8>,
+}
+
+impl MachineRequest {
+    /// Checks size, encoding, key type, signature, and that it has neither a subject nor attributes.
+    pub fn parse(pem: &str) -> Result<Self, RequestError> {
+        check(pem, |request| {
+            let content = &request.certification_request_info;
+            let has_subject = content.subject.iter().next().is_some();
+            if has_subject || !content.attributes().is_empty() {
+                return Err(RequestError::Names);
+            }
+            Ok(Self { pem: pem.to_owned(), public_key: content.subject_pki.raw.to_vec() })
+        })
+    }
+
+    /// The request in PEM.
+    pub fn pem(&self) -> &str {
+        &self.pem
+    }
+
+    /// Its public key, as a SubjectPublicKeyInfo in DER.
+    pub fn public_key(&self) -> &[u8] {
+        &self.public_key
+    }
+}
+
 /// The public key of the request, whose sender has proved that it holds the private key.
 pub(crate) fn public_key(csr_pem: &str) -> Result<SubjectPublicKeyInfo, RequestError> {
+    check(csr_pem, |request| {
+        let key = &request.certification_request_info.subject_pki;
+        SubjectPublicKeyInfo::from_der(key.raw).map_err(|_| RequestError::OtherKey)
+    })
+}
+
+/// Reads a request whose key is accepted and has signed it.
+fn check<T>(
+    csr_pem: &str,
+    read: impl FnOnce(&X509CertificationRequest<'_>) -> Result<T, RequestError>,
+) -> Result<T, RequestError> {
     if csr_pem.len() > MAX_LENGTH {
         return Err(RequestError::TooLong { length: csr_pem.len() });
     }
@@ -34,12 +81,11 @@ pub(crate) fn public_key(csr_pem: &str) -> Result<SubjectPublicKeyInfo, RequestE
     let Ok((&[], request)) = X509CertificationRequest::from_der(&der) else {
         return Err(RequestError::Unreadable);
     };
-    let key = &request.certification_request_info.subject_pki;
-    if !is_p256(key) {
+    if !is_p256(&request.certification_request_info.subject_pki) {
         return Err(RequestError::OtherKey);
     }
     request.verify_signature().map_err(|_| RequestError::Signature)?;
-    SubjectPublicKeyInfo::from_der(key.raw).map_err(|_| RequestError::OtherKey)
+    read(&request)
 }
 
 /// A request that cannot be created, or is rejected.
@@ -62,6 +108,11 @@ pub enum RequestError {
     /// Its signature is not by its key.
     #[error("certificate signing request is not signed by the key that it is for")]
     Signature,
+    /// It has a subject or attributes.
+    #[error(
+        "certificate signing request has a subject or attributes: leave them out, because the join record names the proxy (openssl: `-subj /`, without extensions)"
+    )]
+    Names,
     /// A key or a request could not be created.
     #[error("certificate signing request cannot be made")]
     Make(#[source] rcgen::Error),

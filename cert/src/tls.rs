@@ -7,10 +7,13 @@ use std::sync::Arc;
 
 use ironmesh_catalog::TrustBundle;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{
+    ClientCertVerifierBuilder, NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier,
+};
 use rustls::{RootCertStore, ServerConfig};
-use rustls_pki_types::PrivateKeyDer;
 use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::inspect::{self, Failure};
 use crate::issue::ControlPlaneCertificate;
@@ -21,23 +24,46 @@ pub fn server_config(
     certificate: &ControlPlaneCertificate,
     bundle: &TrustBundle,
 ) -> Result<Arc<ServerConfig>, TlsError> {
-    let provider = provider();
-    let verifier = WebPkiClientVerifier::builder_with_provider(
-        Arc::new(roots(bundle)?),
-        Arc::clone(&provider),
-    )
-    .build()
-    .map_err(TlsError::Verifier)?;
+    let verifier = client_verifier(bundle)?.build().map_err(TlsError::Verifier)?;
     let chain = inspect::certificates(&certificate.chain).map_err(TlsError::Certificate)?;
+    configuration(certificate, chain, verifier, b"h2")
+}
+
+/// The configuration of the enrollment listener: TLS 1.3, HTTP/1.1, and an optional client certificate below
+/// the `bundle`'s roots.
+///
+/// The chain ends with the roots, so that a client that knows only the hash of a root can find it there.
+pub fn enrollment_server_config(
+    certificate: &ControlPlaneCertificate,
+    bundle: &TrustBundle,
+) -> Result<Arc<ServerConfig>, TlsError> {
+    let verifier = client_verifier(bundle)?.allow_unauthenticated();
+    let verifier = verifier.build().map_err(TlsError::Verifier)?;
+    let mut chain = inspect::certificates(&certificate.chain).map_err(TlsError::Certificate)?;
+    chain.extend(inspect::certificates(&bundle.roots).map_err(TlsError::Roots)?);
+    configuration(certificate, chain, verifier, b"http/1.1")
+}
+
+fn client_verifier(bundle: &TrustBundle) -> Result<ClientCertVerifierBuilder, TlsError> {
+    let roots = Arc::new(roots(bundle)?);
+    Ok(WebPkiClientVerifier::builder_with_provider(roots, provider()))
+}
+
+fn configuration(
+    certificate: &ControlPlaneCertificate,
+    chain: Vec<CertificateDer<'static>>,
+    verifier: Arc<dyn ClientCertVerifier>,
+    application_protocol: &[u8],
+) -> Result<Arc<ServerConfig>, TlsError> {
     let key = PrivateKeyDer::from_pem_slice(certificate.key.expose().as_bytes())
         .map_err(|e| TlsError::Certificate(e.into()))?;
-    let mut config = ServerConfig::builder_with_provider(provider)
+    let mut config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(TlsError::Configuration)?
         .with_client_cert_verifier(verifier)
         .with_single_cert(chain, key)
         .map_err(TlsError::Configuration)?;
-    config.alpn_protocols = vec![b"h2".to_vec()];
+    config.alpn_protocols = vec![application_protocol.to_vec()];
     // A resumed session would skip the verification of the client's chain, even after its root was removed.
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -62,7 +88,7 @@ pub enum TlsError {
 }
 
 /// The one cryptography provider, named at each use: no process-wide default decides.
-pub(crate) fn provider() -> Arc<CryptoProvider> {
+pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }
 
