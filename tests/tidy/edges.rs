@@ -49,6 +49,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
             "ironmesh-config-language",
             "ironmesh-config-settings",
             "ironmesh-config-sources",
+            "ironmesh-enrollment",
             "ironmesh-etcd",
             "ironmesh-providers",
             "ironmesh-store",
@@ -58,6 +59,8 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("ironmesh-demo", &["ironmesh-catalog"]),
+    // Requests of machines, identities and TLS configurations are checked and built in `cert`.
+    ("ironmesh-enrollment", &["ironmesh-catalog", "ironmesh-cert"]),
     ("ironmesh-etcd", &["ironmesh-catalog"]),
     ("ironmesh-providers", &["ironmesh-catalog"]),
     ("ironmesh-sidecar", &["ironmesh-catalog"]),

@@ -1,0 +1,182 @@
+//! The JSON types of the protocol. A reader ignores unknown fields: client and server may differ in version.
+
+use std::net::IpAddr;
+
+use ironmesh_catalog::{Domain, ProxyId, ProxyName, Secret, ServiceName};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// The most bytes of a request body.
+pub const MAX_BODY: usize = 64 << 10;
+
+/// The most bytes of [`EnrollRequest::metadata`] as JSON.
+pub const MAX_METADATA: usize = 16 << 10;
+
+/// The body of `POST /v1/enroll`.
+///
+/// The client may repeat it after a lost response: the same token with the same key yields the same certificate
+/// for five minutes.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct EnrollRequest {
+    /// The one-time token.
+    pub token: Secret,
+    /// The certificate signing request, in PEM: an ECDSA P-256 key without subject and attributes.
+    pub certificate_request: String,
+    /// The address to which callers connect. Default: the address from which the request comes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<IpAddr>,
+    /// The node metadata of the bootstrap that the machine will write. The control plane checks it and adds notes
+    /// to the response; it decides nothing.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub metadata: Map<String, Value>,
+}
+
+/// The body of `POST /v1/renew`, sent with the current client certificate.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RenewRequest {
+    /// The certificate signing request, in PEM.
+    pub certificate_request: String,
+}
+
+/// The response of `GET /v1/challenge`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Challenge {
+    /// The nonce: valid once, for 60 seconds, at the replica that issued it.
+    pub nonce: String,
+}
+
+/// The body of `POST /v1/renew-expired`, sent without a client certificate.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ExpiredRenewalRequest {
+    /// The expired certificate and its issuers, in PEM.
+    pub certificate: String,
+    /// The certificate signing request, in PEM, for the key of the expired certificate.
+    pub certificate_request: String,
+    /// The nonce of a [`Challenge`].
+    pub nonce: String,
+    /// The signature by the key of the expired certificate, in hexadecimal: ECDSA P-256 with SHA-256 in ASN.1 DER,
+    /// over `ironmesh renew-expired v1` and a zero byte, then the SHA-256 digests of the nonce, of the request in
+    /// DER, of the expired certificate in DER and of the control plane's SPIFFE ID.
+    pub signature: String,
+}
+
+/// The response of an enrollment or a renewal: everything that the machine needs to write its proxy's files.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Enrolled {
+    /// The proxy.
+    pub id: ProxyId,
+    /// Its name.
+    pub name: ProxyName,
+    /// The services that it may serve, at least one. The first one is the node cluster.
+    pub services: Vec<ServiceName>,
+    /// The certificate and its issuers, in PEM.
+    pub certificate: String,
+    /// When the certificate expires.
+    pub expires_at: Timestamp,
+    /// The root certificates of the mesh, in PEM.
+    pub roots: String,
+    /// The addresses of the control plane for xDS, as host and port.
+    pub control_plane: Vec<(String, u16)>,
+    /// The SPIFFE ID of the control plane.
+    pub control_plane_id: String,
+    /// The domain of the mesh.
+    pub domain: Domain,
+    /// Notes for the user.
+    #[serde(default)]
+    pub notes: Vec<String>,
+}
+
+/// The body of an error response.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct EnrollmentErrorBody {
+    /// What failed, and what to do.
+    pub(crate) error: String,
+    /// The kind of error, for programs.
+    pub(crate) code: EnrollmentErrorCode,
+}
+
+/// The kind of error in an error response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EnrollmentErrorCode {
+    /// The token is unknown, expired or used. The response does not state which.
+    TokenRejected,
+    /// The address is not one that the token allows.
+    AddressRejected,
+    /// The request is malformed or too large, or its certificate signing request is rejected.
+    RequestInvalid,
+    /// The certificate, or the proof that its key is present, is missing or does not verify, or the certificate has
+    /// expired for too long.
+    CertificateRejected,
+    /// The nonce is unknown, expired or used.
+    ChallengeRejected,
+    /// The proxy is revoked.
+    Revoked,
+    /// The control plane has too many requests.
+    Busy,
+    /// The control plane cannot answer now.
+    Unavailable,
+    /// A code of a later version.
+    #[serde(other)]
+    Unknown,
+}
+
+impl EnrollmentErrorCode {
+    /// All codes of this version.
+    pub const ALL: [Self; 8] = [
+        Self::TokenRejected,
+        Self::AddressRejected,
+        Self::RequestInvalid,
+        Self::CertificateRejected,
+        Self::ChallengeRejected,
+        Self::Revoked,
+        Self::Busy,
+        Self::Unavailable,
+    ];
+
+    /// The code as in JSON, and the value of the metric's label.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::TokenRejected => "token_rejected",
+            Self::AddressRejected => "address_rejected",
+            Self::RequestInvalid => "request_invalid",
+            Self::CertificateRejected => "certificate_rejected",
+            Self::ChallengeRejected => "challenge_rejected",
+            Self::Revoked => "revoked",
+            Self::Busy => "busy",
+            Self::Unavailable => "unavailable",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// Whether the same request may succeed later.
+    pub fn is_temporary(self) -> bool {
+        matches!(self, Self::Busy | Self::Unavailable | Self::ChallengeRejected)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_in_json_are_those_of_metrics() {
+        for code in EnrollmentErrorCode::ALL {
+            assert_eq!(serde_json::to_value(code).unwrap(), code.word());
+        }
+        let later: EnrollmentErrorCode = serde_json::from_str("\"of_a_later_version\"").unwrap();
+        assert_eq!(later, EnrollmentErrorCode::Unknown);
+    }
+
+    #[test]
+    fn debug_output_of_a_request_omits_the_token() {
+        let request = EnrollRequest {
+            token: Secret::new("the-token".to_owned()),
+            certificate_request: String::new(),
+            address: None,
+            metadata: Map::new(),
+        };
+        assert!(!format!("{request:?}").contains("the-token"));
+    }
+}

@@ -1,0 +1,204 @@
+//! The client of the machines' API.
+//!
+//! It sends nothing before it has verified the control plane: hash of the CA or roots, chain, and SPIFFE ID. It
+//! tries its addresses in order, and repeats a request until its time limit. Each repetition is safe: an enrollment
+//! with the same token and key yields the same certificate for five minutes, and a renewal only yields a newer one.
+
+mod address;
+mod ca_hash_verifier;
+mod error;
+mod exchange;
+mod trust;
+mod untrusted;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Method;
+use ironmesh_catalog::Secret;
+use ironmesh_catalog::backoff::Backoff;
+use ironmesh_cert::MachineRequest;
+use ironmesh_cert::peer::VerifiedProxy;
+use rustls::ClientConfig;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::api::{Challenge, EnrollRequest, Enrolled, ExpiredRenewalRequest, RenewRequest};
+use crate::possession;
+pub use address::{ControlPlaneAddress, InvalidAddress};
+pub use error::EnrollmentClientError;
+use exchange::Exchange;
+pub use trust::ServerTrust;
+pub use untrusted::UntrustedServer;
+
+/// How long one request to one address may take.
+const ATTEMPT: Duration = Duration::from_secs(15);
+
+/// The default time limit of a call, with all its attempts.
+const DEFAULT_LIMIT: Duration = Duration::from_secs(60);
+
+/// The longest time limit: less than the five minutes in which an enrollment may be repeated.
+const MAX_LIMIT: Duration = Duration::from_secs(240);
+
+/// The waits between rounds over all addresses.
+const LEAST_WAIT: Duration = Duration::from_millis(500);
+const MOST_WAIT: Duration = Duration::from_secs(8);
+
+/// The current identity of a machine: its proxy's certificate and key.
+#[derive(Debug, Clone)]
+pub struct MachineIdentity {
+    /// The certificate and its issuers, in PEM.
+    pub certificate: String,
+    /// The private key (PKCS#8 in PEM).
+    pub key: Secret,
+}
+
+/// A client of the machines' API of one control plane, which may have several replicas.
+#[derive(Debug, Clone)]
+pub struct EnrollmentClient {
+    addresses: Vec<ControlPlaneAddress>,
+    trust: ServerTrust,
+    limit: Duration,
+}
+
+/// A request, and what it needs.
+#[derive(Clone, Copy)]
+enum Call<'a> {
+    Enroll(&'a EnrollRequest),
+    Renew(&'a RenewRequest),
+    RenewExpired { identity: &'a MachineIdentity, certificate_request: &'a str },
+}
+
+impl EnrollmentClient {
+    /// A client of the control plane at `addresses`, at least one, in order of preference.
+    pub fn new(
+        addresses: Vec<ControlPlaneAddress>,
+        trust: ServerTrust,
+    ) -> Result<Self, EnrollmentClientError> {
+        if addresses.is_empty() {
+            return Err(EnrollmentClientError::NoAddress);
+        }
+        Ok(Self { addresses, trust, limit: DEFAULT_LIMIT })
+    }
+
+    /// The same client with another time limit for each call: 60 seconds by default, four minutes at most.
+    #[must_use]
+    pub fn with_time_limit(self, limit: Duration) -> Self {
+        Self { limit: limit.min(MAX_LIMIT), ..self }
+    }
+
+    /// Enrolls the machine.
+    pub async fn enroll(&self, request: &EnrollRequest) -> Result<Enrolled, EnrollmentClientError> {
+        let tls = self.trust.client_config(None)?;
+        self.call(&tls, Call::Enroll(request), &request.certificate_request).await
+    }
+
+    /// Renews the certificate of `identity`, which must be valid.
+    pub async fn renew(
+        &self,
+        identity: &MachineIdentity,
+        request: &RenewRequest,
+    ) -> Result<Enrolled, EnrollmentClientError> {
+        let tls = self.trust.client_config(Some(identity))?;
+        self.call(&tls, Call::Renew(request), &request.certificate_request).await
+    }
+
+    /// Renews the certificate of `identity`, which may have expired, by proof of possession. The request must be
+    /// for the same key.
+    pub async fn renew_expired(
+        &self,
+        identity: &MachineIdentity,
+        certificate_request: &str,
+    ) -> Result<Enrolled, EnrollmentClientError> {
+        let tls = self.trust.client_config(None)?;
+        let call = Call::RenewExpired { identity, certificate_request };
+        self.call(&tls, call, certificate_request).await
+    }
+
+    /// Makes a call, at each address in order, until one succeeds, an error is final, or the time is over.
+    async fn call(
+        &self,
+        tls: &Arc<ClientConfig>,
+        call: Call<'_>,
+        certificate_request: &str,
+    ) -> Result<Enrolled, EnrollmentClientError> {
+        let request = MachineRequest::parse(certificate_request)?;
+        let end = Instant::now() + self.limit;
+        let mut backoff = Backoff::new(LEAST_WAIT, MOST_WAIT);
+        loop {
+            let mut failures = Vec::new();
+            for address in &self.addresses {
+                let deadline = end.min(Instant::now() + ATTEMPT);
+                match timeout_at(deadline, attempt(tls, address, call)).await {
+                    Ok(Ok(enrolled)) => return with_key(enrolled, request.public_key()),
+                    Ok(Err(error)) if error.is_final() => return Err(error),
+                    Ok(Err(error)) => failures.push(error),
+                    Err(_) => {
+                        failures.push(EnrollmentClientError::Slow { address: address.clone() });
+                    }
+                }
+            }
+            let wait = backoff.step();
+            // Waiting does not make another server trustworthy.
+            let may_pass = failures.iter().any(|error| !error.is_untrusted_server());
+            if !may_pass || Instant::now() + wait >= end {
+                // Of several failures, the one that the operator must know is that of trust.
+                let shown = failures.iter().position(EnrollmentClientError::is_untrusted_server);
+                return Err(failures.swap_remove(shown.unwrap_or(0)));
+            }
+            sleep(wait).await;
+        }
+    }
+}
+
+/// One attempt at one address.
+async fn attempt(
+    tls: &Arc<ClientConfig>,
+    address: &ControlPlaneAddress,
+    call: Call<'_>,
+) -> Result<Enrolled, EnrollmentClientError> {
+    let exchange = Exchange::open(tls, address).await?;
+    match call {
+        Call::Enroll(request) => exchange.send(Method::POST, "/v1/enroll", Some(request)).await,
+        Call::Renew(request) => exchange.send(Method::POST, "/v1/renew", Some(request)).await,
+        Call::RenewExpired { identity, certificate_request } => {
+            let challenge: Challenge =
+                exchange.send::<(), _>(Method::GET, "/v1/challenge", None).await?;
+            // Each connection serves one request. The signature is bound to the server of this one.
+            let exchange = Exchange::open(tls, address).await?;
+            let request =
+                proof(identity, certificate_request, challenge.nonce, exchange.control_plane())?;
+            exchange.send(Method::POST, "/v1/renew-expired", Some(&request)).await
+        }
+    }
+}
+
+/// The request with the proof that this machine holds the key of `identity`.
+pub(crate) fn proof(
+    identity: &MachineIdentity,
+    certificate_request: &str,
+    nonce: String,
+    control_plane: &str,
+) -> Result<ExpiredRenewalRequest, EnrollmentClientError> {
+    let certificate = CertificateDer::from_pem_slice(identity.certificate.as_bytes());
+    let certificate = certificate.map_err(|_| EnrollmentClientError::UnusableCertificate)?;
+    let statement = possession::statement(&nonce, certificate_request, &certificate, control_plane);
+    let statement = statement.ok_or(EnrollmentClientError::UnusableCertificate)?;
+    Ok(ExpiredRenewalRequest {
+        certificate: identity.certificate.clone(),
+        certificate_request: certificate_request.to_owned(),
+        signature: possession::sign(&identity.key, &statement)?,
+        nonce,
+    })
+}
+
+/// Checks that the certificate is for the machine's key: its Envoy would reject another one.
+fn with_key(enrolled: Enrolled, public_key: &[u8]) -> Result<Enrolled, EnrollmentClientError> {
+    let leaf = CertificateDer::from_pem_slice(enrolled.certificate.as_bytes()).ok();
+    let proxy = leaf.and_then(|leaf| VerifiedProxy::read(&leaf).ok());
+    match proxy {
+        Some(proxy) if proxy.public_key == public_key => Ok(enrolled),
+        _ => Err(EnrollmentClientError::OtherKey),
+    }
+}

@@ -1,0 +1,44 @@
+//! The machines' API: how a machine obtains and renews the certificate of its proxy, on port 15129.
+//!
+//! This crate owns both sides of the protocol: its JSON types, the client, the TLS server with all its limits,
+//! the verification of the control plane by the hash of its CA, and the proof of possession by which a machine
+//! renews an expired certificate. It never decides who may enroll, stores nothing and issues nothing: each
+//! answer comes from the [`Enroller`] that is passed in.
+//!
+//! ```text
+//! machine                               control plane
+//! EnrollmentClient ──► TLS 1.3 ──► limits ──► checks of request and proof ──► Enroller
+//!      verifies CA hash or roots,             (certificate request, client
+//!      chain and SPIFFE ID first)              certificate, challenge)
+//! ```
+//!
+//! | request | client certificate | proof |
+//! |---|---|---|
+//! | `POST /v1/enroll` | none | one-time token |
+//! | `POST /v1/renew` | the current one | TLS |
+//! | `GET /v1/challenge`, then `POST /v1/renew-expired` | none | signature by the key of the expired certificate |
+//!
+//! Each connection serves one request. Start reading at [`EnrollRequest`], then [`serve`] or [`EnrollmentClient`].
+
+mod api;
+mod ca_hash;
+mod client;
+mod possession;
+mod server;
+#[cfg(test)]
+mod tests;
+
+pub use api::{
+    Challenge, EnrollRequest, Enrolled, EnrollmentErrorCode, ExpiredRenewalRequest, MAX_BODY,
+    MAX_METADATA, RenewRequest,
+};
+pub use ca_hash::{CaHash, CaHashError};
+pub use client::{
+    ControlPlaneAddress, EnrollmentClient, EnrollmentClientError, InvalidAddress, MachineIdentity,
+    ServerTrust, UntrustedServer,
+};
+pub use possession::UnusableKey;
+pub use server::{
+    ConnectionLoss, Enroller, Enrollment, EnrollmentCounters, EnrollmentCredentials,
+    EnrollmentError, EnrollmentLimits, ProxyRenewal, RequestOutcome, serve,
+};

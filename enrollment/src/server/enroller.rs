@@ -1,0 +1,108 @@
+//! The interface that decides about machines, and the errors of its answers.
+
+use std::net::{IpAddr, SocketAddr};
+
+use ironmesh_catalog::Secret;
+use ironmesh_cert::MachineRequest;
+use ironmesh_cert::peer::VerifiedProxy;
+use serde_json::{Map, Value};
+
+use crate::api::{Enrolled, EnrollmentErrorCode};
+
+/// Decides who is enrolled and renewed, and issues the certificates.
+///
+/// All methods may block. `peer` is the address from which the request comes.
+pub trait Enroller: Send + Sync + 'static {
+    /// Enrolls a machine by its token.
+    ///
+    /// Unknown, expired and used tokens are the same error. The same token with the same public key within five
+    /// minutes must yield the same certificate, because a client repeats a request whose response was lost.
+    fn enroll(&self, enrollment: Enrollment, peer: SocketAddr)
+    -> Result<Enrolled, EnrollmentError>;
+
+    /// Renews the certificate of a proxy that has presented a valid one.
+    ///
+    /// It decides about revocation, and about a request for another key than the current one.
+    fn renew(&self, renewal: ProxyRenewal, peer: SocketAddr) -> Result<Enrolled, EnrollmentError>;
+
+    /// Renews the certificate of a proxy that has proved to hold the key of an expired one. The request is for that
+    /// key.
+    ///
+    /// It decides about revocation, and about how long ago the certificate may have expired.
+    fn renew_expired(
+        &self,
+        renewal: ProxyRenewal,
+        peer: SocketAddr,
+    ) -> Result<Enrolled, EnrollmentError>;
+}
+
+/// A machine that asks to be enrolled. Its request is checked, its token is not.
+#[derive(Debug, Clone)]
+pub struct Enrollment {
+    /// The token.
+    pub token: Secret,
+    /// The certificate request.
+    pub request: MachineRequest,
+    /// The address to which callers connect, if the machine states one.
+    pub address: Option<IpAddr>,
+    /// The node metadata that the machine will write, at most [`crate::MAX_METADATA`] bytes as JSON.
+    pub metadata: Map<String, Value>,
+}
+
+/// A proxy that asks for a new certificate.
+#[derive(Debug, Clone)]
+pub struct ProxyRenewal {
+    /// The proxy and its present certificate, which are verified.
+    pub proxy: VerifiedProxy,
+    /// The certificate request.
+    pub request: MachineRequest,
+}
+
+/// The error of a request to the machines' API.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EnrollmentError {
+    /// The token is unknown, expired or used. It has no further text, so that all three look the same.
+    #[error(
+        "token is unknown, expired or already used: create a new one with `ironmesh proxy token`"
+    )]
+    TokenRejected,
+    /// The address is not allowed.
+    #[error("{0}")]
+    AddressRejected(String),
+    /// The request is invalid.
+    #[error("{0}")]
+    RequestInvalid(String),
+    /// The certificate or the proof of possession is missing or does not verify.
+    #[error("{0}")]
+    CertificateRejected(String),
+    /// The nonce is unknown, expired or used.
+    #[error(
+        "challenge is unknown, expired or already used: request a new one at /v1/challenge from the same replica"
+    )]
+    ChallengeRejected,
+    /// The proxy is revoked.
+    #[error("{0}")]
+    Revoked(String),
+    /// Too many requests.
+    #[error("{0}")]
+    Busy(String),
+    /// The control plane cannot answer now.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+impl EnrollmentError {
+    /// The code in the response.
+    pub fn code(&self) -> EnrollmentErrorCode {
+        match self {
+            Self::TokenRejected => EnrollmentErrorCode::TokenRejected,
+            Self::AddressRejected(_) => EnrollmentErrorCode::AddressRejected,
+            Self::RequestInvalid(_) => EnrollmentErrorCode::RequestInvalid,
+            Self::CertificateRejected(_) => EnrollmentErrorCode::CertificateRejected,
+            Self::ChallengeRejected => EnrollmentErrorCode::ChallengeRejected,
+            Self::Revoked(_) => EnrollmentErrorCode::Revoked,
+            Self::Busy(_) => EnrollmentErrorCode::Busy,
+            Self::Unavailable(_) => EnrollmentErrorCode::Unavailable,
+        }
+    }
+}

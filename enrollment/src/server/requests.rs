@@ -1,0 +1,221 @@
+//! The requests: routes, checks, and the calls of the `Enroller`.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use hyper::body::{Body as _, Incoming};
+use ironmesh_cert::MachineRequest;
+use ironmesh_cert::peer::VerifiedProxy;
+use jiff::Timestamp;
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
+
+use super::counters::RequestOutcome;
+use super::credentials::EnrollmentCredentials;
+use super::enroller::{Enrollment, EnrollmentError, ProxyRenewal};
+use super::http_error::{HttpError, answer};
+use super::nonces::NonceError;
+use super::sources::Source;
+use super::state::ListenerState;
+use crate::api::{
+    Challenge, EnrollRequest, Enrolled, ExpiredRenewalRequest, MAX_BODY, MAX_METADATA, RenewRequest,
+};
+use crate::possession;
+
+/// A connected client.
+pub(super) struct Client {
+    pub(super) address: SocketAddr,
+    pub(super) source: Source,
+    /// Its certificate in DER, which the TLS handshake has verified.
+    pub(super) certificate: Option<Vec<u8>>,
+    /// The credentials of its handshake.
+    pub(super) credentials: Arc<EnrollmentCredentials>,
+    /// Whether the head of its request has arrived.
+    pub(super) has_sent_request: AtomicBool,
+}
+
+/// Answers one request, and counts the result.
+pub(super) async fn respond(
+    state: &Arc<ListenerState>,
+    client: &Arc<Client>,
+    request: Request<Incoming>,
+) -> Response<Full<Bytes>> {
+    client.has_sent_request.store(true, Ordering::Relaxed);
+    match route(state, client, request).await {
+        Ok((outcome, response)) => {
+            state.counters.request(outcome);
+            response
+        }
+        Err(error) => {
+            let code = error.error.code();
+            state.counters.request(RequestOutcome::Rejected(code));
+            let address = client.address;
+            tracing::debug!(%address, code = code.word(), reason = %error.error, "enrollment request rejected");
+            if error.is_charged() {
+                state.charge(client.source, code.word());
+            }
+            error.response()
+        }
+    }
+}
+
+async fn route(
+    state: &Arc<ListenerState>,
+    client: &Arc<Client>,
+    request: Request<Incoming>,
+) -> Result<(RequestOutcome, Response<Full<Bytes>>), HttpError> {
+    let (head, body) = request.into_parts();
+    let (outcome, enrolled) = match (head.method, head.uri.path()) {
+        (Method::GET, "/v1/challenge") => {
+            let nonce = state.nonces.issue().map_err(|_| {
+                EnrollmentError::Unavailable("no random bytes for a challenge".to_owned())
+            })?;
+            return Ok((RequestOutcome::Challenged, answer(&Challenge { nonce })?));
+        }
+        (Method::POST, "/v1/enroll") => {
+            (RequestOutcome::Enrolled, enroll(state, client, read(state, body).await?).await?)
+        }
+        (Method::POST, "/v1/renew") => {
+            (RequestOutcome::Renewed, renew(state, client, read(state, body).await?).await?)
+        }
+        (Method::POST, "/v1/renew-expired") => {
+            let request = read(state, body).await?;
+            (RequestOutcome::RenewedExpired, renew_expired(state, client, request).await?)
+        }
+        (method, _) => {
+            let paths = "GET /v1/challenge, POST /v1/enroll, /v1/renew, /v1/renew-expired";
+            let problem = format!("{method} is not served at this path: this port has {paths}");
+            return Err(HttpError::invalid(StatusCode::NOT_FOUND, problem));
+        }
+    };
+    Ok((outcome, answer(&enrolled)?))
+}
+
+/// Reads the body, within its limits of size and time.
+async fn read<T: DeserializeOwned>(state: &ListenerState, body: Incoming) -> Result<T, HttpError> {
+    let too_large = || {
+        let problem = format!("request is larger than {MAX_BODY} bytes");
+        HttpError::invalid(StatusCode::PAYLOAD_TOO_LARGE, problem)
+    };
+    if body.size_hint().lower() > MAX_BODY as u64 {
+        return Err(too_large());
+    }
+    let collected = timeout(state.limits.request_time, Limited::new(body, MAX_BODY).collect());
+    let collected = collected.await.map_err(|_| {
+        HttpError::invalid(StatusCode::REQUEST_TIMEOUT, "request body did not arrive in time")
+    })?;
+    let body = collected.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
+        Some(_) => too_large(),
+        None => HttpError::invalid(StatusCode::BAD_REQUEST, "request body is incomplete"),
+    })?;
+    // The error names positions, not content, which may be a token.
+    serde_json::from_slice(&body.to_bytes()).map_err(|error| {
+        let (line, column) = (error.line(), error.column());
+        let problem = format!(
+            "request body is not the expected JSON ({:?} error at line {line}, column {column})",
+            error.classify()
+        );
+        HttpError::invalid(StatusCode::BAD_REQUEST, problem)
+    })
+}
+
+async fn enroll(
+    state: &Arc<ListenerState>,
+    client: &Arc<Client>,
+    request: EnrollRequest,
+) -> Result<Enrolled, HttpError> {
+    let (enroller, peer) = (Arc::clone(&state.enroller), client.address);
+    let EnrollRequest { token, certificate_request, address, metadata } = request;
+    let work = move || {
+        let length = serde_json::to_vec(&metadata).map_or(usize::MAX, |json| json.len());
+        if length > MAX_METADATA {
+            let problem = format!("`metadata` is larger than {MAX_METADATA} bytes");
+            return Err(EnrollmentError::RequestInvalid(problem).into());
+        }
+        let request = checked(&certificate_request)?;
+        Ok(enroller.enroll(Enrollment { token, request, address, metadata }, peer)?)
+    };
+    state.queue.run(work).await
+}
+
+async fn renew(
+    state: &Arc<ListenerState>,
+    client: &Arc<Client>,
+    request: RenewRequest,
+) -> Result<Enrolled, HttpError> {
+    let (enroller, client) = (Arc::clone(&state.enroller), Arc::clone(client));
+    let work = move || {
+        let certificate = client.certificate.as_ref().ok_or_else(|| {
+            let problem = "a renewal needs the current client certificate in the TLS handshake; renew an expired one at /v1/renew-expired";
+            EnrollmentError::CertificateRejected(problem.to_owned())
+        })?;
+        let proxy = client.credentials.proxies.connected(certificate);
+        let proxy = proxy.map_err(|error| rejected(&error))?;
+        let request = checked(&request.certificate_request)?;
+        Ok(enroller.renew(ProxyRenewal { proxy, request }, client.address)?)
+    };
+    state.queue.run(work).await
+}
+
+async fn renew_expired(
+    state: &Arc<ListenerState>,
+    client: &Arc<Client>,
+    request: ExpiredRenewalRequest,
+) -> Result<Enrolled, HttpError> {
+    // First, so that each attempt costs a challenge.
+    state.nonces.redeem(&request.nonce).map_err(|error| match error {
+        NonceError::Rejected => EnrollmentError::ChallengeRejected,
+        NonceError::Full => {
+            EnrollmentError::Busy("too many renewals of expired certificates: try again".to_owned())
+        }
+    })?;
+    let (enroller, client) = (Arc::clone(&state.enroller), Arc::clone(client));
+    let work = move || {
+        let renewal = proved(&request, &client.credentials, Timestamp::now())?;
+        Ok(enroller.renew_expired(renewal, client.address)?)
+    };
+    state.queue.run(work).await
+}
+
+/// Checks the proof of possession: the certificate is this mesh's, the request is for its key, and the key has signed
+/// nonce, request, certificate and control plane.
+fn proved(
+    request: &ExpiredRenewalRequest,
+    credentials: &EnrollmentCredentials,
+    now: Timestamp,
+) -> Result<ProxyRenewal, EnrollmentError> {
+    let proxy = credentials.proxies.verify(&request.certificate, now);
+    let proxy: VerifiedProxy = proxy.map_err(|error| rejected(&error))?;
+    let certificate_request = checked(&request.certificate_request)?;
+    if certificate_request.public_key() != proxy.public_key {
+        let problem = "certificate signing request is for another key than the expired certificate: use the same key, or enroll again with a token";
+        return Err(EnrollmentError::CertificateRejected(problem.to_owned()));
+    }
+    let statement = possession::statement(
+        &request.nonce,
+        &request.certificate_request,
+        &proxy.certificate,
+        &credentials.control_plane,
+    );
+    let is_signed = statement.is_some_and(|statement| {
+        possession::is_signed(&proxy.public_key, &statement, &request.signature)
+    });
+    if !is_signed {
+        let problem = "signature is not that of the expired certificate's key over this request";
+        return Err(EnrollmentError::CertificateRejected(problem.to_owned()));
+    }
+    Ok(ProxyRenewal { proxy, request: certificate_request })
+}
+
+fn checked(certificate_request: &str) -> Result<MachineRequest, EnrollmentError> {
+    MachineRequest::parse(certificate_request)
+        .map_err(|error| EnrollmentError::RequestInvalid(error.to_string()))
+}
+
+fn rejected(error: &ironmesh_cert::UnverifiedProxy) -> EnrollmentError {
+    EnrollmentError::CertificateRejected(error.to_string())
+}

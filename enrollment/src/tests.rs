@@ -1,0 +1,7 @@
+//! Tests of both sides over real sockets, with certificates of a real authority.
+
+mod abuse;
+mod enrolling;
+mod renewal;
+mod support;
+mod trust;
