@@ -35,7 +35,7 @@ use tokio::time::Instant;
 use super::audit::Audit;
 use super::journal::{self, CertificateHolder, Journal};
 use super::metrics;
-use super::policy_source::{PolicyState, Releases, Rollbacks};
+use super::policy_source::{PolicyState, Releases, SourceRequests};
 use super::reconciler::{Acceptances, StatusFeeds};
 use super::register::Register;
 use ironmesh_catalog::text::chain;
@@ -48,7 +48,7 @@ pub(crate) struct RunningControlPlane {
     pub(crate) authority: Arc<Mutex<Authority>>,
     pub(crate) register: Arc<Register>,
     pub(crate) policy: watch::Receiver<PolicyState>,
-    pub(crate) rollbacks: Rollbacks,
+    pub(crate) source_requests: SourceRequests,
     /// The releases, if policy comes from them.
     pub(crate) releases: Option<Releases>,
     pub(crate) acceptances: Acceptances,
@@ -174,7 +174,7 @@ impl ControlPlane for RunningControlPlane {
     ) -> Result<RolledBack, ApiError> {
         let (revision, message) = (request.revision.clone(), request.message.clone());
         let checked = check_lines(&[&request.message, &request.by]);
-        let result = checked.and_then(|()| self.rollbacks.roll_back(request));
+        let result = checked.and_then(|()| self.source_requests.roll_back(request));
         self.journal.record_and_wait(journal::policy_change(
             operator,
             JournalKind::Rollback,
@@ -192,7 +192,7 @@ impl ControlPlane for RunningControlPlane {
     ) -> Result<AcceptedRemoval, ApiError> {
         let revision = request.revision.clone();
         let checked = check_lines(&[&request.by]);
-        let result = checked.and_then(|()| self.rollbacks.accept(request));
+        let result = checked.and_then(|()| self.source_requests.accept(request));
         let removals = result.as_ref().map(|done| format!("removes {}", done.removals)).ok();
         self.journal.record_and_wait(journal::policy_change(
             operator,
@@ -207,7 +207,7 @@ impl ControlPlane for RunningControlPlane {
     fn apply(&self, operator: Operator, request: ApplyRequest) -> Result<Applied, ApiError> {
         let message = request.message.clone();
         let checked = check_lines(&[&request.message, &request.by, &request.commit]);
-        let result = checked.and_then(|()| self.rollbacks.apply(request));
+        let result = checked.and_then(|()| self.source_requests.apply(request));
         self.journal.record_and_wait(journal::policy_change(
             operator,
             JournalKind::Apply,

@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use certificates::{CertificateHolder, RecordedCertificates};
 pub(crate) use operators::{enrollment, held_endpoints, policy_change, revocation};
-use pending::Pending;
+use pending::PendingEntries;
 pub use users::user_name;
 
 /// The interval of writes, unless an operator waits.
@@ -49,7 +49,7 @@ pub(crate) struct Journal(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     store: Arc<Store>,
-    pending: Mutex<Pending>,
+    pending: Mutex<PendingEntries>,
     /// Held during a write, so that batches are appended in their order.
     writing: Mutex<()>,
     /// Wakes the writer before its interval is over.

@@ -100,10 +100,10 @@ impl Collector for Sources {
             }
         }
         let counts = self.hub.counters();
-        let turned =
+        let rejected =
             ConnectionRejection::ALL.map(|why| (why.word(), counts.connections_rejected(why)));
         let help = "Connections rejected, by reason";
-        by_reason(&mut encoder, "xds_connections_rejected", help, &turned)?;
+        by_reason(&mut encoder, "xds_connections_rejected", help, &rejected)?;
         let closed = CloseReason::ALL.map(|why| (why.word(), counts.streams_closed(why)));
         let help = "Streams closed by the control plane, by reason";
         by_reason(&mut encoder, "xds_streams_closed", help, &closed)?;

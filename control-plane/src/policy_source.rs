@@ -33,8 +33,8 @@ use ironmesh_catalog::text::chain;
 use keeper::Keeper;
 pub(crate) use releases::Releases;
 pub use releases::current_release;
-pub(crate) use rollback::Rollbacks;
 use rollback::SourceCommand;
+pub(crate) use rollback::SourceRequests;
 use source::Reading;
 pub(crate) use source::Source;
 
@@ -59,7 +59,7 @@ pub(crate) struct PolicySource {
     keeper: Keeper,
     commits: Commits,
     changes: Changes,
-    rollbacks: mpsc::Receiver<SourceCommand>,
+    requests: mpsc::Receiver<SourceCommand>,
     /// The revision in the source at the last reading; none if it could not be read.
     source_revision: Option<PolicyRevision>,
     /// The findings about the active policy.
@@ -84,13 +84,13 @@ impl PolicySource {
         source: Source,
         store: Arc<Store>,
         removal_hold: Duration,
-    ) -> anyhow::Result<(Self, Rollbacks, watch::Receiver<PolicyState>)> {
+    ) -> anyhow::Result<(Self, SourceRequests, watch::Receiver<PolicyState>)> {
         let (name, is_folder) = (source.name(), source.path().is_some());
         let is_releases = matches!(source, Source::Releases(_));
         let view = PolicyView { source: name, is_folder, is_releases, ..PolicyView::default() };
         let state = watch::Sender::new(PolicyState { specification: None, view });
         let receiver = state.subscribe();
-        let (sender, rollbacks) = mpsc::channel(1);
+        let (sender, requests) = mpsc::channel(1);
         let pin = match &source {
             Source::Folder(_) => store.policy_pin()?,
             Source::Etcd(_) | Source::Releases(_) => None,
@@ -102,7 +102,7 @@ impl PolicySource {
             changes: Changes::default(),
             source,
             store,
-            rollbacks,
+            requests,
             source_revision: None,
             active_findings: Vec::new(),
             pin,
@@ -121,27 +121,27 @@ impl PolicySource {
         if !is_serving {
             source.fall_back();
         }
-        Ok((source, Rollbacks(sender), receiver))
+        Ok((source, SourceRequests(sender), receiver))
     }
 
     /// Follows the source until `shutdown`.
     pub(crate) async fn run(mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
         loop {
             let due = self.keeper.due();
-            let release_due = self.held.as_ref().map(HeldPolicy::due);
+            let hold_due = self.held.as_ref().map(HeldPolicy::due);
             tokio::select! {
                 reading = self.source.next() => {
                     tokio::task::block_in_place(|| self.apply_reading(reading));
                 }
                 found = self.commits.found() => self.note_commit(found),
-                Some(rollback) = self.rollbacks.recv() => {
-                    tokio::task::block_in_place(|| self.answer(rollback));
+                Some(request) = self.requests.recv() => {
+                    tokio::task::block_in_place(|| self.answer(request));
                 }
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
                     tokio::task::block_in_place(|| self.keeper.keep());
                 }
-                () = sleep_until(release_due.unwrap_or_else(Instant::now)), if release_due.is_some() => {
-                    tokio::task::block_in_place(|| self.release());
+                () = sleep_until(hold_due.unwrap_or_else(Instant::now)), if hold_due.is_some() => {
+                    tokio::task::block_in_place(|| self.activate_after_hold());
                 }
                 () = shutdown.cancelled() => {
                     tokio::task::block_in_place(|| self.keeper.keep());

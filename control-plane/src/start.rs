@@ -96,7 +96,7 @@ pub async fn start(
     let certificates = ServiceCertificates::open(Arc::clone(&certificate_store))?;
     let register = Arc::new(Register::open(Arc::clone(&store), now)?);
     let authority = Arc::new(Mutex::new(authority));
-    let (mut policy_source, rollbacks, policy) =
+    let (mut policy_source, source_requests, policy) =
         PolicySource::open(source, Arc::clone(&store), settings.removal_hold).await?;
     policy_source.record_in(journal.clone());
     let hub = Arc::new(Hub::default());
@@ -121,7 +121,7 @@ pub async fn start(
         authority,
         register: Arc::clone(&register),
         policy: policy.clone(),
-        rollbacks,
+        source_requests,
         releases: matches!(options.policy, PolicyLocation::Releases)
             .then(|| Releases::of(&options.state)),
         acceptances,

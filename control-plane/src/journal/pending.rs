@@ -13,7 +13,7 @@ pub(super) const MAX_PENDING: usize = 2_000;
 
 /// The entries that wait for the next write, and those who wait for it.
 #[derive(Debug, Default)]
-pub(super) struct Pending {
+pub(super) struct PendingEntries {
     entries: Vec<JournalEntry>,
     counts: BTreeMap<JournalKind, usize>,
     /// The certificates issued since the last write.
@@ -28,7 +28,7 @@ pub(super) struct Pending {
     pub(super) has_ended: bool,
 }
 
-impl Pending {
+impl PendingEntries {
     /// Adds an entry, or counts it as lost if too many of its kind wait.
     pub(super) fn push(&mut self, entry: JournalEntry) {
         // Several streams of a proxy may claim its certificate at once.

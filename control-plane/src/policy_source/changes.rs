@@ -106,7 +106,7 @@ impl PolicySource {
     }
 
     /// Notes that a removal is active because its hold is over.
-    pub(super) fn note_release(&mut self) {
+    pub(super) fn note_hold_end(&mut self) {
         let Some(record) = self.state.borrow().view.active_record.clone() else { return };
         let entry = self.change(&record, JournalOutcome::Done);
         let message = Some("no longer held back".to_owned());

@@ -31,7 +31,7 @@ pub(super) struct HeldPolicy {
 }
 
 impl HeldPolicy {
-    /// When [`PolicySource::release`] is due.
+    /// When [`PolicySource::activate_after_hold`] is due.
     pub(super) fn due(&self) -> Instant {
         self.due
     }
@@ -139,9 +139,9 @@ impl PolicySource {
     }
 
     /// Activates the change that is held back when its time is over.
-    pub(super) fn release(&mut self) {
+    pub(super) fn activate_after_hold(&mut self) {
         if let Some(removals) = self.activate_held(None) {
-            self.note_release();
+            self.note_hold_end();
             tracing::warn!(%removals, "a removal from the policy folder is no longer held back");
         }
     }

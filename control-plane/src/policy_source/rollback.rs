@@ -30,9 +30,9 @@ type Reply<T> = oneshot::Sender<Result<T, ApiError>>;
 
 /// The sending side of requests to the policy source.
 #[derive(Debug, Clone)]
-pub(crate) struct Rollbacks(pub(super) mpsc::Sender<SourceCommand>);
+pub(crate) struct SourceRequests(pub(super) mpsc::Sender<SourceCommand>);
 
-impl Rollbacks {
+impl SourceRequests {
     /// Rolls back, and waits until that is done. Blocks.
     pub(crate) fn roll_back(&self, request: RollbackRequest) -> Result<RolledBack, ApiError> {
         self.send(|reply| SourceCommand::RollBack(request, reply))

@@ -101,7 +101,7 @@ async fn large_removal_is_held_back_until_it_is_released() {
     assert_eq!(source.held.as_ref().unwrap().due(), due);
     machine.add(8);
     machine.read(&mut source);
-    source.release();
+    source.activate_after_hold();
     assert_eq!(hold_state(&state), (2, None));
     assert_eq!((codes_of(&state).len(), state.borrow().view.stale_since), (0, None));
 }
@@ -116,7 +116,7 @@ async fn restored_files_end_a_hold() {
     machine.read(&mut source);
     assert_eq!(hold_state(&state), (10, None));
     assert_eq!((codes_of(&state).len(), state.borrow().view.stale_since), (0, None));
-    source.release();
+    source.activate_after_hold();
     assert_eq!(hold_state(&state), (10, None));
 }
 
@@ -208,7 +208,7 @@ async fn start_with_an_emptied_folder_serves_the_last_good_policy() {
     let (mut source, state) = machine.open(HOLD).await;
     assert_eq!(hold_state(&state), (10, None));
     assert_eq!(codes_of(&state), ["IM0115"]);
-    source.release();
+    source.activate_after_hold();
     assert_eq!(hold_state(&state), (10, None), "an empty folder never becomes active");
 }
 
