@@ -18,7 +18,8 @@ pub struct JournalPage {
     pub entries: Vec<JournalEntry>,
     /// The highest number of all stored entries, whatever the query was about; 0 without entries.
     pub last: u64,
-    /// How many entries were lost since the control plane started, because the disk could not be written.
+    /// How many entries were lost since the control plane started: the disk could not be written, or too many came at
+    /// once.
     #[serde(default)]
     pub dropped: u64,
 }
@@ -38,12 +39,13 @@ impl Connected<IncomingStream<'_, UnixListener>> for Operator {
 
 /// A query in the form of a URL.
 pub(crate) fn query_string(query: &JournalQuery) -> String {
-    let JournalQuery { since, kind, limit, after } = query;
+    let JournalQuery { since, kind, limit, after, before } = query;
     let parts = [
         since.map(|since| format!("since={since}")),
         kind.map(|kind| format!("kind={kind}")),
         limit.map(|limit| format!("limit={limit}")),
         after.map(|after| format!("after={after}")),
+        before.map(|before| format!("before={before}")),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join("&")
 }

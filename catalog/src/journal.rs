@@ -55,6 +55,11 @@ impl JournalEntry {
             outcome: JournalOutcome::Done,
         }
     }
+
+    /// Whether the change was rejected.
+    pub const fn is_rejected(&self) -> bool {
+        matches!(self.outcome, JournalOutcome::Rejected { .. })
+    }
 }
 
 /// The kind of a change.
@@ -118,11 +123,12 @@ impl JournalKind {
         }
     }
 
-    /// How many entries of this kind the store keeps. Each kind has a bound of its own, so that routine
-    /// renewals never displace what operators did.
-    pub const fn bound(self) -> usize {
+    /// How many entries of this kind the store keeps, done or rejected. Each has a bound of its own, so that
+    /// neither routine renewals nor a client that repeats a bad request displace what operators did.
+    pub const fn bound(self, is_rejected: bool) -> usize {
         match self {
             Self::Claim | Self::Certificate => 2_000,
+            _ if is_rejected => 2_000,
             _ => 10_000,
         }
     }
@@ -208,6 +214,7 @@ pub enum JournalOutcome {
 
 /// Which entries to read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct JournalQuery {
     /// Only those since this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -221,6 +228,9 @@ pub struct JournalQuery {
     /// Only those with a higher number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<u64>,
+    /// Only those with a lower number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<u64>,
 }
 
 impl JournalQuery {
@@ -229,5 +239,6 @@ impl JournalQuery {
         self.since.is_none_or(|since| entry.at >= since)
             && self.kind.is_none_or(|kind| entry.kind == kind)
             && self.after.is_none_or(|after| entry.sequence > after)
+            && self.before.is_none_or(|before| entry.sequence < before)
     }
 }

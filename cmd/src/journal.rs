@@ -40,7 +40,7 @@ fn query(arguments: &JournalArguments, now: Timestamp) -> JournalQuery {
         (None, None) => Some(DEFAULT_LIMIT),
         (None, Some(_)) => None,
     };
-    JournalQuery { since, kind: arguments.kind, limit, after: None }
+    JournalQuery { since, kind: arguments.kind, limit, ..JournalQuery::default() }
 }
 
 /// The newest entries up to the limit of a query; without one, all of them, page by page.
@@ -48,18 +48,16 @@ async fn first_page(client: &Client, query: JournalQuery) -> Result<JournalPage,
     if query.limit.is_some() {
         return client.journal(&query).await;
     }
-    let mut query = JournalQuery { after: Some(0), ..query };
-    let mut all = JournalPage::default();
-    loop {
-        let JournalPage { entries, last, dropped } = client.journal(&query).await?;
-        let is_full = entries.len() >= MAX_JOURNAL_PAGE;
-        query.after = entries.last().map(|entry| entry.sequence).or(query.after);
-        all.entries.extend(entries);
-        (all.last, all.dropped) = (last, dropped);
-        if !is_full {
-            return Ok(all);
-        }
+    // The newest come first, so that the control plane reads nothing from before `since`.
+    let mut all = client.journal(&query).await?;
+    let mut is_full = all.entries.len() >= MAX_JOURNAL_PAGE;
+    while is_full {
+        let before = all.entries.first().map(|entry| entry.sequence);
+        let earlier = client.journal(&JournalQuery { before, ..query }).await?.entries;
+        is_full = earlier.len() >= MAX_JOURNAL_PAGE;
+        all.entries.splice(0..0, earlier);
     }
+    Ok(all)
 }
 
 /// Tells that entries are missing.
@@ -67,7 +65,7 @@ async fn first_page(client: &Client, query: JournalQuery) -> Result<JournalPage,
 fn warn_of_loss(page: &JournalPage) {
     if page.dropped > 0 {
         eprintln!(
-            "ironmesh: {} entries were lost since the control plane started, because its disk could not be written",
+            "ironmesh: {} entries were lost since the control plane started; its log has the cause",
             page.dropped
         );
     }

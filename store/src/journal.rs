@@ -1,21 +1,29 @@
-//! The journal's entries: appended in batches, bounded per kind, read by number.
+//! The journal's entries: appended in batches, bounded per group, read by number.
 //!
-//! A key is the number of an entry, then its kind. So the order of keys is that of numbers, and the bound of a
-//! kind needs no value. This module never decides what is an entry.
+//! The groups are the done entries of each kind, and the rejected ones. A key is the number of an entry, then its
+//! group. So the order of keys is that of numbers, and the bound of a group needs no value. This module never
+//! decides what is an entry.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use ironmesh_catalog::{JournalEntry, JournalKind, JournalQuery, StoreError};
-use redb::{ReadableDatabase as _, ReadableTable as _, TableHandle as _};
+use redb::{ReadableDatabase as _, ReadableTable as _};
 
 use crate::database::{Failure, JOURNAL, Store};
 
-/// The numbers of all stored entries, ascending, by the words of their kinds. A newer version may have stored
-/// kinds that this one does not know.
+/// The word after the kind in the group of rejected entries.
+const REJECTED: &str = "/rejected";
+
+/// How many entries of before the start of a query, one after the other, end its reading. Some may precede entries
+/// that belong to the query: a change is recorded after its time, and the clock may have been set back.
+pub(crate) const MAX_OLDER: usize = 100;
+
+/// The numbers of all stored entries, ascending, by their groups. A newer version may have stored groups that this
+/// one does not know.
 #[derive(Debug, Default)]
 pub(crate) struct JournalIndex {
     last: u64,
-    kinds: BTreeMap<String, VecDeque<u64>>,
+    groups: BTreeMap<String, VecDeque<u64>>,
 }
 
 impl JournalIndex {
@@ -25,33 +33,33 @@ impl JournalIndex {
             let mut index = Self::default();
             for entry in table.iter()? {
                 let (key, _) = entry?;
-                if let Some((sequence, kind)) = parse_key(key.value()) {
-                    index.add(sequence, kind);
+                if let Some((sequence, group)) = parse_key(key.value()) {
+                    index.add(sequence, group);
                 }
             }
             Ok(index)
         })
     }
 
-    fn add(&mut self, sequence: u64, kind: &str) {
+    fn add(&mut self, sequence: u64, group: &str) {
         self.last = self.last.max(sequence);
-        self.kinds.entry(kind.to_owned()).or_default().push_back(sequence);
+        self.groups.entry(group.to_owned()).or_default().push_back(sequence);
     }
 
-    /// Removes the oldest numbers beyond the bound of each kind, and returns the keys of their entries.
-    fn trim(&mut self, bound: impl Fn(JournalKind) -> usize) -> Vec<String> {
+    /// Removes the oldest numbers beyond the bound of each group, and returns the keys of their entries.
+    fn trim(&mut self, bound: impl Fn(JournalKind, bool) -> usize) -> Vec<String> {
         let mut gone = Vec::new();
-        for (word, numbers) in &mut self.kinds {
-            let Ok(kind) = word.parse() else { continue };
-            let surplus = numbers.len().saturating_sub(bound(kind));
-            gone.extend(numbers.drain(..surplus).map(|sequence| key(sequence, word)));
+        for (group, numbers) in &mut self.groups {
+            let Some((kind, is_rejected)) = parse_group(group) else { continue };
+            let surplus = numbers.len().saturating_sub(bound(kind, is_rejected));
+            gone.extend(numbers.drain(..surplus).map(|sequence| key(sequence, group)));
         }
         gone
     }
 }
 
 impl Store {
-    /// Appends entries with the next numbers, and removes the oldest beyond the bound of each kind, in one
+    /// Appends entries with the next numbers, and removes the oldest beyond the bound of each group, in one
     /// transaction. The number that an entry has is ignored.
     pub fn append_journal(&self, entries: &[JournalEntry]) -> Result<(), StoreError> {
         self.append_journal_within(entries, JournalKind::bound)
@@ -61,7 +69,7 @@ impl Store {
     pub(crate) fn append_journal_within(
         &self,
         entries: &[JournalEntry],
-        bound: impl Fn(JournalKind) -> usize,
+        bound: impl Fn(JournalKind, bool) -> usize,
     ) -> Result<(), Failure> {
         let mut kept = self.journal_index.lock();
         // After a failed write, the index is read again: it is unknown what the disk has.
@@ -72,8 +80,9 @@ impl Store {
         let mut values = Vec::with_capacity(entries.len());
         for entry in entries {
             let entry = JournalEntry { sequence: index.last + 1, ..entry.clone() };
-            index.add(entry.sequence, entry.kind.word());
-            values.push((key(entry.sequence, entry.kind.word()), serde_json::to_vec(&entry)?));
+            let group = group(&entry);
+            index.add(entry.sequence, &group);
+            values.push((key(entry.sequence, &group), serde_json::to_vec(&entry)?));
         }
         let gone = index.trim(bound);
         self.change(JOURNAL, |table| {
@@ -90,19 +99,21 @@ impl Store {
     }
 
     /// The entries of a query, the newest last, and the highest number of all entries. Entries that are not
-    /// authentic, or that this version cannot read, are quarantined and omitted.
+    /// authentic are quarantined and omitted. Those that this version cannot read are omitted.
     pub fn journal(&self, query: &JournalQuery) -> Result<(Vec<JournalEntry>, u64), StoreError> {
         let read = || {
             self.engine.read(|database| {
                 let table = database.begin_read()?.open_table(JOURNAL)?;
                 let last = table.last()?.and_then(|(key, _)| Some(parse_key(key.value())?.0));
                 let first = key(query.after.map_or(0, |after| after.saturating_add(1)), "");
-                let stored = table.range(first.as_str()..)?;
-                let limit = query.limit.unwrap_or(usize::MAX);
+                let end = key(query.before.unwrap_or(u64::MAX), "");
+                let is_empty = first >= end;
+                let stored = (!is_empty).then(|| table.range(first.as_str()..end.as_str()));
+                let stored = stored.transpose()?.into_iter().flatten();
                 let entries = if query.after.is_some() {
-                    self.matching(stored, query, limit)?
+                    self.matching(stored, query, usize::MAX)?
                 } else {
-                    let mut newest = self.matching(stored.rev(), query, limit)?;
+                    let mut newest = self.matching(stored.rev(), query, MAX_OLDER)?;
                     newest.reverse();
                     newest
                 };
@@ -112,7 +123,8 @@ impl Store {
         read().map_err(|e| StoreError::new("read the journal", e))
     }
 
-    /// The first `limit` of the stored entries that the query includes.
+    /// The first of the stored entries that the query includes, up to its limit, or until more than `max_older` in
+    /// a row are older than its start.
     fn matching<'t>(
         &self,
         stored: impl Iterator<
@@ -122,37 +134,50 @@ impl Store {
             >,
         >,
         query: &JournalQuery,
-        limit: usize,
+        max_older: usize,
     ) -> Result<Vec<JournalEntry>, Failure> {
-        let mut entries = Vec::new();
+        let limit = query.limit.unwrap_or(usize::MAX);
+        let (mut entries, mut older) = (Vec::new(), 0);
         for one in stored {
-            if entries.len() >= limit {
+            if entries.len() >= limit || older > max_older {
                 break;
             }
             let (key, value) = one?;
             let key = key.value();
-            // A newer version may have stored other kinds.
-            let kind = parse_key(key).and_then(|(_, kind)| kind.parse::<JournalKind>().ok());
+            // A newer version may have stored other kinds, actors or outcomes.
+            let kind = parse_key(key).and_then(|(_, group)| Some(parse_group(group)?.0));
             if kind.is_none_or(|kind| query.kind.is_some_and(|wanted| wanted != kind)) {
                 continue;
             }
             let Some(json) = self.verified(JOURNAL, key, value.value()) else { continue };
-            match serde_json::from_slice(&json) {
-                Ok(entry) if query.includes(&entry) => entries.push(entry),
-                Ok(_) => {}
-                Err(_) => self.quarantine.lock().add(JOURNAL.name(), key),
+            let Ok(entry) = serde_json::from_slice::<JournalEntry>(&json) else { continue };
+            let is_older = query.since.is_some_and(|since| entry.at < since);
+            older = if is_older { older + 1 } else { 0 };
+            if query.includes(&entry) {
+                entries.push(entry);
             }
         }
         Ok(entries)
     }
 }
 
+/// The group of an entry, whose bound it counts towards.
+fn group(entry: &JournalEntry) -> String {
+    format!("{}{}", entry.kind, if entry.is_rejected() { REJECTED } else { "" })
+}
+
+/// The kind of a group, and whether it is that of rejected entries; none if this version does not know it.
+fn parse_group(group: &str) -> Option<(JournalKind, bool)> {
+    let rejected = group.strip_suffix(REJECTED);
+    Some((rejected.unwrap_or(group).parse().ok()?, rejected.is_some()))
+}
+
 /// The key of an entry: so many digits that the order of keys is that of numbers.
-fn key(sequence: u64, kind: &str) -> String {
-    format!("{sequence:020}/{kind}")
+fn key(sequence: u64, group: &str) -> String {
+    format!("{sequence:020}/{group}")
 }
 
 fn parse_key(key: &str) -> Option<(u64, &str)> {
-    let (sequence, kind) = key.split_once('/')?;
-    Some((sequence.parse().ok()?, kind))
+    let (sequence, group) = key.split_once('/')?;
+    Some((sequence.parse().ok()?, group))
 }

@@ -332,11 +332,14 @@ async fn journal_query_arrives_as_it_was_sent_and_only_at_the_socket() {
         kind: Some(ironmesh_catalog::JournalKind::Revoke),
         limit: Some(7),
         after: Some(0),
+        before: Some(9),
     };
     for query in [full, JournalQuery::default()] {
         let answer = crate::Client::new(&path).journal(&query).await.unwrap_err();
         assert_eq!(answer.to_string(), format!("{query:?}"));
     }
+    let misspelled = serde_urlencoded::from_str::<JournalQuery>("sinse=2026-11-23T07:00:00Z");
+    assert!(misspelled.unwrap_err().to_string().contains("sinse"));
     let port = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = port.local_addr().unwrap();
     tokio::spawn(serve_reads(port, [], Arc::new(idle())));

@@ -1,5 +1,5 @@
-//! The entries that are not stored yet: bounded per kind, so that claims of many proxies displace no action of an
-//! operator.
+//! The entries that are not stored yet: bounded per kind, and apart for rejected ones, so that neither claims of many
+//! proxies nor repeated bad requests displace an action of an operator.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::Sender;
@@ -8,14 +8,15 @@ use ironmesh_catalog::{JournalEntry, JournalKind};
 
 use super::certificates::Issued;
 
-/// The most entries of one kind that wait for a write.
+/// The most entries of one kind that wait for a write, done or rejected.
 pub(super) const MAX_PENDING: usize = 2_000;
 
 /// The entries that wait for the next write, and those who wait for it.
 #[derive(Debug, Default)]
 pub(super) struct PendingEntries {
     entries: Vec<JournalEntry>,
-    counts: BTreeMap<JournalKind, usize>,
+    /// How many there are of each kind, done or rejected.
+    counts: BTreeMap<(JournalKind, bool), usize>,
     /// The certificates issued since the last write.
     pub(super) issued: Issued,
     pub(super) waiting: Vec<Sender<()>>,
@@ -37,7 +38,7 @@ impl PendingEntries {
         if entry.kind == JournalKind::Claim && self.entries.iter().any(is_same) {
             return;
         }
-        let count = self.counts.entry(entry.kind).or_default();
+        let count = self.counts.entry((entry.kind, entry.is_rejected())).or_default();
         if *count >= MAX_PENDING {
             self.dropped += 1;
             self.unreported += 1;

@@ -1,11 +1,12 @@
 //! The journal: numbers, bounds per kind, queries, and entries that were changed outside of the store.
 
-use ironmesh_catalog::{Actor, JournalEntry, JournalKind, JournalQuery};
+use ironmesh_catalog::{Actor, JournalEntry, JournalKind, JournalOutcome, JournalQuery};
 use jiff::Timestamp;
 
 use super::{State, copy};
 use crate::Store;
 use crate::database::JOURNAL;
+use crate::journal::MAX_OLDER;
 
 fn entry(kind: JournalKind, second: i64) -> JournalEntry {
     JournalEntry::new(Timestamp::from_second(second).unwrap(), kind, Actor::ControlPlane)
@@ -14,7 +15,7 @@ fn entry(kind: JournalKind, second: i64) -> JournalEntry {
 fn append(store: &Store, entries: &[(JournalKind, i64)]) {
     let entries: Vec<_> = entries.iter().map(|(kind, second)| entry(*kind, *second)).collect();
     store
-        .append_journal_within(&entries, |kind| if kind == JournalKind::Claim { 2 } else { 3 })
+        .append_journal_within(&entries, |kind, _| if kind == JournalKind::Claim { 2 } else { 3 })
         .unwrap();
 }
 
@@ -67,6 +68,53 @@ fn query_selects_by_time_kind_and_number() {
     let next = JournalQuery { after: Some(1), ..newest };
     assert_eq!(numbers(&store, &next), [2, 3]);
     assert_eq!(numbers(&store, &JournalQuery { after: Some(u64::MAX), ..none }), [0; 0]);
+    let earlier = JournalQuery { before: Some(4), ..newest };
+    assert_eq!(numbers(&store, &earlier), [2, 3]);
+    assert_eq!(numbers(&store, &JournalQuery { after: Some(1), ..earlier }), [2, 3]);
+    assert_eq!(numbers(&store, &JournalQuery { before: Some(0), ..none }), [0; 0]);
+    assert_eq!(numbers(&store, &JournalQuery { after: Some(3), ..earlier }), [0; 0]);
+}
+
+#[test]
+fn query_since_a_time_does_not_read_what_is_far_older() {
+    let store = State::new().open().unwrap();
+    let append = |count: usize, second: i64| {
+        store.append_journal(&vec![entry(JournalKind::Revoke, second); count]).unwrap();
+    };
+    append(2, 10);
+    // This one would be quarantined if it were read.
+    let first = "00000000000000000001/revoke";
+    copy(&store, (JOURNAL, "00000000000000000002/revoke"), (JOURNAL, first));
+    append(MAX_OLDER, 10);
+    append(1, 30);
+    // The clock was set back for a while.
+    append(MAX_OLDER, 5);
+    append(1, 40);
+    let older = u64::try_from(MAX_OLDER).unwrap();
+    let last = 2 * older + 4;
+    let since = Some(Timestamp::from_second(30).unwrap());
+    let query = JournalQuery { since, ..JournalQuery::default() };
+    assert_eq!(numbers(&store, &query), [last - 1 - older, last]);
+    assert!(store.health().quarantined.is_empty());
+    assert_eq!(all(&store).len(), 2 * MAX_OLDER + 3);
+    assert_eq!(store.health().quarantined.len(), 1);
+}
+
+#[test]
+fn rejected_entries_displace_no_done_ones() {
+    let store = State::new().open().unwrap();
+    let done = entry(JournalKind::Revoke, 1);
+    let outcome = JournalOutcome::Rejected { reason: "unknown".to_owned() };
+    let rejected = JournalEntry { outcome, ..done.clone() };
+    let append = |entries: &[JournalEntry]| {
+        let bound = |_, is_rejected| if is_rejected { 2 } else { 1 };
+        store.append_journal_within(entries, bound).unwrap();
+    };
+    append(&[done, rejected.clone()]);
+    append(&[rejected.clone(), rejected]);
+    assert_eq!(all(&store), [1, 3, 4]);
+    let query = JournalQuery { kind: Some(JournalKind::Revoke), ..JournalQuery::default() };
+    assert_eq!(numbers(&store, &query), [1, 3, 4]);
 }
 
 #[test]
@@ -105,4 +153,19 @@ fn entry_of_an_unknown_kind_is_omitted_and_its_number_not_used_again() {
     store.put(JOURNAL, "00000000000000000001/rename", b"{\"of a\": \"newer version\"}").unwrap();
     append(&store, &[(JournalKind::Revoke, 2)]);
     assert_eq!(all(&store), [2]);
+}
+
+#[test]
+fn entry_of_a_newer_version_is_omitted_without_a_finding() {
+    let store = State::new().open().unwrap();
+    let known = serde_json::to_string(&entry(JournalKind::Revoke, 1)).unwrap();
+    for (number, from, to) in [(1, "control_plane", "machine"), (2, "done", "postponed")] {
+        let unknown = known.replace(from, to);
+        assert_ne!(unknown, known);
+        let key = format!("{number:020}/revoke");
+        store.put(JOURNAL, &key, unknown.as_bytes()).unwrap();
+    }
+    append(&store, &[(JournalKind::Revoke, 3)]);
+    assert_eq!(all(&store), [3]);
+    assert!(store.health().quarantined.is_empty());
 }
