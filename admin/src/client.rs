@@ -28,11 +28,11 @@ use crate::removals::{AcceptRemovalRequest, AcceptedRemoval};
 pub use error::ClientError;
 use exchange::{broken, decode};
 
-/// The time limit of reads, of small writes, which take milliseconds, and of `/healthz`. A control plane that takes
-/// longer hangs, is stopped, or is overloaded.
+/// The time limit of reads and of `/healthz`. A control plane that takes longer hangs, is stopped, or is overloaded.
 const LIMIT: Duration = Duration::from_secs(3);
 
-/// The time limit of requests that load a policy, compare with all of it, or issue many certificates.
+/// The time limit of requests that load a policy, compare with all of it, issue many certificates, or wait for the
+/// disk: a change that is made must not be reported as a failure.
 const LONG_LIMIT: Duration = Duration::from_secs(30);
 
 /// The time limit of a plan, for which all proxies are compiled two or three times.
@@ -129,7 +129,8 @@ impl Client {
         &self,
         service: &ServiceName,
     ) -> Result<AcceptedEndpoints, ClientError> {
-        self.call::<(), _>(Method::POST, &format!("/v1/endpoints/{service}/accept"), None).await
+        let path = format!("/v1/endpoints/{service}/accept");
+        decode(self.exchange::<()>(Method::POST, &path, None, LONG_LIMIT).await?)
     }
 
     /// Whether policy allows a call, and why.
@@ -160,7 +161,7 @@ impl Client {
 
     /// Revokes the proxy whose UUID is or begins with `id`.
     pub async fn revoke(&self, id: &str, request: &RevokeRequest) -> Result<Revoked, ClientError> {
-        self.call(Method::POST, &format!("/v1/proxies/{id}/revoke"), Some(request)).await
+        self.long_call(&format!("/v1/proxies/{id}/revoke"), request).await
     }
 
     /// The stored policy revisions.
@@ -178,7 +179,7 @@ impl Client {
         &self,
         request: &AcceptRemovalRequest,
     ) -> Result<AcceptedRemoval, ClientError> {
-        self.call(Method::POST, "/v1/policy/accept", Some(request)).await
+        self.long_call("/v1/policy/accept", request).await
     }
 
     /// Makes a release of policy documents, and activates it.

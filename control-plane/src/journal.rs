@@ -36,8 +36,9 @@ pub use users::user_name;
 /// The interval of writes, unless an operator waits.
 const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The longest wait of an operator's request for its entry. The change itself is stored by then.
-const LONGEST_WAIT: Duration = Duration::from_secs(2);
+/// The longest wait of an operator's request for its entry. The change itself is stored by then, so a slow disk must
+/// not delay the answer for long.
+const LONGEST_WAIT: Duration = Duration::from_millis(500);
 
 /// How many of the newest entries of a kind are searched for a revision at the start.
 const SEARCHED: usize = 20;
@@ -67,7 +68,7 @@ impl Journal {
         self.add(entry, None);
     }
 
-    /// Records an entry, and waits until it is stored, or until a write has failed. Blocks.
+    /// Records an entry, and waits until it is stored, a write has failed, or half a second has passed. Blocks.
     pub(crate) fn record_and_wait(&self, entry: JournalEntry) {
         let (sender, receiver) = channel();
         self.add(entry, Some(sender));
