@@ -23,8 +23,11 @@ use ironmesh_analysis::verdict::{
     EgressQuestion, EgressVerdict, IngressQuestion, IngressVerdict, Question, Verdict,
     VerdictBasis, egress_verdict, ingress_verdict, verdict,
 };
-use ironmesh_catalog::{Finding, JournalKind, JournalQuery, Mesh, PolicyRecord, ServiceName};
+use ironmesh_catalog::{
+    Finding, JournalKind, JournalQuery, Mesh, PolicyRecord, PolicyRevision, ServiceName,
+};
 use ironmesh_cert::Authority;
+use ironmesh_config_language::{Document, revision_of};
 use ironmesh_store::Store;
 use ironmesh_xds_server::{ConnectionRejection, Hub};
 use jiff::{SignedDuration, Timestamp};
@@ -108,6 +111,9 @@ impl ControlPlane for RunningControlPlane {
         request: &RevokeRequest,
     ) -> Result<Revoked, ApiError> {
         let result = self.revoke_proxy(id, request);
+        if result.as_ref().is_ok_and(|revoked| revoked.is_old) {
+            return result;
+        }
         let record = result.as_ref().ok().and_then(|revoked| self.register.get(revoked.id));
         let (outcome, record) = (result.as_ref(), record.as_deref());
         let entry = journal::revocation(operator, id, request, outcome, record);
@@ -174,7 +180,13 @@ impl ControlPlane for RunningControlPlane {
     ) -> Result<RolledBack, ApiError> {
         let (revision, message) = (request.revision.clone(), request.message.clone());
         let checked = check_lines(&[&request.message, &request.by]);
+        let before = self.inactive_policy();
         let result = checked.and_then(|()| self.source_requests.roll_back(request));
+        // A rollback to the active revision may end a hold, or keep the folder's policy from becoming active.
+        let is_old = result.as_ref().is_ok_and(|done| done.is_old);
+        if is_old && self.inactive_policy() == before {
+            return result;
+        }
         self.journal.record_and_wait(journal::policy_change(
             operator,
             JournalKind::Rollback,
@@ -205,13 +217,16 @@ impl ControlPlane for RunningControlPlane {
     }
 
     fn apply(&self, operator: Operator, request: ApplyRequest) -> Result<Applied, ApiError> {
-        let message = request.message.clone();
+        let (revision, message) = (revision_in(&request), request.message.clone());
         let checked = check_lines(&[&request.message, &request.by, &request.commit]);
         let result = checked.and_then(|()| self.source_requests.apply(request));
+        if result.as_ref().is_ok_and(|done| done.is_old) {
+            return result;
+        }
         self.journal.record_and_wait(journal::policy_change(
             operator,
             JournalKind::Apply,
-            None,
+            Some(&revision.0),
             message.as_deref(),
             result.as_ref().map(|done| &done.policy),
         ));
@@ -292,6 +307,15 @@ fn check_lines(texts: &[&Option<String>]) -> Result<(), ApiError> {
     Err(ApiError::BadRequest(words))
 }
 
+/// The revision of the documents of a request.
+fn revision_in(request: &ApplyRequest) -> PolicyRevision {
+    let documents = request.documents.iter();
+    let mut documents: Vec<_> =
+        documents.map(|(path, text)| Document::new(&**path, &**text)).collect();
+    documents.sort();
+    revision_of(&documents)
+}
+
 /// What readiness waits for as long as there is no snapshot.
 fn snapshot_wait_reason(policy: &PolicyState) -> String {
     if policy.specification.is_some() {
@@ -305,7 +329,18 @@ fn snapshot_wait_reason(policy: &PolicyState) -> String {
     format!("a policy without errors in `{}`{colon}{why}", view.source)
 }
 
+/// The revisions of the source that are not active: that of a held-back removal, and around a rollback the pinned and
+/// the folder's one.
+type InactivePolicy = (Option<String>, Option<(PolicyRevision, Option<PolicyRevision>)>);
+
 impl RunningControlPlane {
+    fn inactive_policy(&self) -> InactivePolicy {
+        let state = self.policy.borrow();
+        let held = state.view.held.as_ref().map(|held| held.revision.clone());
+        let pin = state.view.rolled_back.as_ref();
+        (held, pin.map(|pin| (pin.record.revision.clone(), pin.folder.clone())))
+    }
+
     /// The failed TLS handshakes with clients.
     fn handshakes(&self) -> HandshakesView {
         let failed = [
@@ -336,6 +371,17 @@ impl RunningControlPlane {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn revision_of_a_request_does_not_depend_on_the_order() {
+        let documents = [("b.toml", "# b"), ("a.toml", "# a")];
+        let pairs = documents.map(|(path, text)| (path.to_owned(), text.to_owned()));
+        let request =
+            ApplyRequest { documents: pairs.to_vec(), commit: None, by: None, message: None };
+        let mut documents = documents.map(|(path, text)| Document::new(path, text));
+        documents.sort();
+        assert_eq!(revision_in(&request), revision_of(&documents));
+    }
 
     #[test]
     fn start_waits_for_a_policy_and_then_for_the_snapshot() {

@@ -54,6 +54,10 @@ async fn applied_policy_is_active_and_a_restart_keeps_it() {
     let run = server.run(&["policy", "apply", "rules"]);
     let expected = format!("revision {first} is already active: nothing to apply\n");
     assert_eq!((run.code, run.stdout), (0, expected));
+    // What changes nothing is no entry of the journal.
+    let journal = server.json(&["journal", "--kind", "apply"]);
+    let entries = journal["entries"].as_array().unwrap();
+    assert!(entries.len() == 1 && entries[0]["subject"]["revision"] == first, "{journal:#}");
 
     fs::remove_file(server.workspace.path().join("rules/a.toml")).unwrap();
     let second = apply(&server, "two");

@@ -1,7 +1,7 @@
 //! The entries of operators' requests on the admin socket, done and rejected.
 
 use ironmesh_admin::{
-    ApiError, BootstrapRequest, BootstrapResponse, Operator, RevokeRequest, Revoked,
+    ApiError, BootstrapRequest, BootstrapResponse, EnrolledProxy, Operator, RevokeRequest, Revoked,
 };
 use ironmesh_catalog::{
     Actor, JoinRecord, JournalEntry, JournalKind, JournalOutcome, JournalSubject, PolicyRecord,
@@ -11,6 +11,9 @@ use jiff::Timestamp;
 
 use super::users::user_name;
 use super::{few, line};
+
+/// The most proxies that the entry of an enrollment names; it counts all of them.
+const MAX_NAMES: usize = 5;
 
 /// Where operators' requests come from.
 const ADMIN_SOCKET: &str = "admin socket";
@@ -42,19 +45,31 @@ pub(crate) fn enrollment(
     request: &BootstrapRequest,
     result: Result<&BootstrapResponse, &ApiError>,
 ) -> JournalEntry {
-    let only = match result.map(|response| response.proxies.as_slice()) {
-        Ok([only]) => Some(only),
-        _ => None,
+    let enrolled = result.map(|response| response.proxies.as_slice()).unwrap_or_default();
+    let (proxy, name) = match enrolled {
+        [] => (None, request.name.as_ref().map(ToString::to_string)),
+        [only] => (Some(only.id), Some(only.name.to_string())),
+        several => (None, Some(names(several))),
     };
-    let name = only.map(|only| &only.name).or(request.name.as_ref());
     let subject = JournalSubject {
-        proxy: only.map(|only| only.id),
-        name: name.map(ToString::to_string),
+        proxy,
+        name,
         services: few(&request.services),
         ..JournalSubject::default()
     };
     let count = u64::try_from(request.proxies.len()).unwrap_or(u64::MAX);
-    JournalEntry { count, ..entry(operator, JournalKind::Enroll, result.err(), subject) }
+    let message = request.new_authority.then(|| "--new-authority".to_owned());
+    JournalEntry { count, message, ..entry(operator, JournalKind::Enroll, result.err(), subject) }
+}
+
+/// The names of the first proxies of an enrollment.
+fn names(enrolled: &[EnrolledProxy]) -> String {
+    let mut names: Vec<_> = enrolled.iter().map(|one| one.name.to_string()).collect();
+    if names.len() > MAX_NAMES {
+        names.truncate(MAX_NAMES);
+        names.push("…".to_owned());
+    }
+    names.join(", ")
 }
 
 /// A revocation of the proxy that `id` names, whose join record this is.
@@ -79,8 +94,8 @@ pub(crate) fn revocation(
     JournalEntry { message, ..entry(operator, JournalKind::Revoke, result.err(), subject) }
 }
 
-/// A change of policy by an operator: a rollback, an accepted removal, or applied documents. `revision` is what the
-/// request names, in case it is rejected.
+/// A change of policy by an operator: a rollback, an accepted removal, or applied documents. `revision` is that of
+/// the request, in case it is rejected.
 pub(crate) fn policy_change(
     operator: Operator,
     kind: JournalKind,

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use ironmesh_admin::{BootstrapRequest, BootstrapResponse, EnrolledProxy, Operator};
 use ironmesh_catalog::{CertificateStore, Secret, ServiceCertificate};
 use ironmesh_store::KeyEncryptionKey;
 use tempfile::TempDir;
@@ -113,6 +114,62 @@ fn pending_entries_are_bounded_per_kind_and_the_lost_are_counted() {
 }
 
 #[test]
+fn rejected_entries_displace_no_done_ones_of_the_same_kind() {
+    let (_folder, journal) = open();
+    let outcome = JournalOutcome::Rejected { reason: "unknown".to_owned() };
+    let rejected = JournalEntry { outcome, ..entry(JournalKind::Revoke) };
+    for _ in 0..=MAX_PENDING {
+        journal.record(rejected.clone());
+    }
+    journal.record(entry(JournalKind::Revoke));
+    journal.write();
+    let page = journal.page(&JournalQuery::default()).unwrap();
+    assert_eq!((page.dropped, page.entries.last().unwrap().is_rejected()), (1, false));
+}
+
+#[test]
+fn operator_waits_at_most_half_a_second_for_a_slow_disk() {
+    let (_folder, journal) = open();
+    let _writing = journal.0.writing.lock();
+    let begun = Instant::now();
+    journal.record_and_wait(entry(JournalKind::Revoke));
+    assert!(begun.elapsed() >= LONGEST_WAIT);
+    assert_eq!(LONGEST_WAIT, Duration::from_millis(500));
+}
+
+#[test]
+fn enrollment_of_several_proxies_names_some_of_them() {
+    let request = r#"{"services":["shop/store"],"upstreams":[],"proxies":[],"new_authority":true}"#;
+    let request: BootstrapRequest = serde_json::from_str(request).unwrap();
+    let proxies = (1..=7).map(|number| EnrolledProxy {
+        id: ironmesh_catalog::ProxyId(uuid::Uuid::from_u128(number)),
+        name: format!("store-{number}").parse().unwrap(),
+        certificate: String::new(),
+        expires_at: Timestamp::UNIX_EPOCH,
+    });
+    let mut response = BootstrapResponse {
+        proxies: proxies.collect(),
+        roots: String::new(),
+        control_plane: Vec::new(),
+        control_plane_id: String::new(),
+        notes: Vec::new(),
+    };
+    let mut subject = |count: usize| {
+        response.proxies.truncate(count);
+        enrollment(Operator { uid: None }, &request, Ok(&response)).subject
+    };
+    let many = "store-1, store-2, store-3, store-4, store-5, …";
+    assert_eq!((subject(7).name.as_deref(), subject(7).proxy), (Some(many), None));
+    assert_eq!(subject(2).name.as_deref(), Some("store-1, store-2"));
+    assert_eq!(subject(1).name.as_deref(), Some("store-1"));
+    assert!(subject(1).proxy.is_some());
+    let error = ApiError::BadRequest("no".to_owned());
+    let rejected = enrollment(Operator { uid: None }, &request, Err(&error));
+    assert_eq!(rejected.subject.name, None);
+    assert_eq!(rejected.message.as_deref(), Some("--new-authority"));
+}
+
+#[test]
 fn claim_by_several_streams_is_one_entry() {
     let (_folder, journal) = open();
     let record = |id: u128| {
@@ -152,7 +209,7 @@ async fn operator_waits_until_the_entry_is_stored_also_at_the_end() {
     assert!(begun.elapsed() < 3 * WRITE_INTERVAL, "the writer was not woken");
     journal.record(entry(JournalKind::Claim));
     shutdown.cancel();
-    timeout(LONGEST_WAIT, task).await.unwrap().unwrap().unwrap();
+    timeout(Duration::from_secs(30), task).await.unwrap().unwrap().unwrap();
     journal.record(entry(JournalKind::Policy));
     let kinds: Vec<_> = entries(&journal).iter().map(|entry| entry.kind).collect();
     assert_eq!(kinds[3..], [JournalKind::Claim, JournalKind::Policy]);
