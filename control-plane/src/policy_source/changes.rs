@@ -46,10 +46,15 @@ impl Changes {
         }
     }
 
-    /// Completes the change of this revision.
+    /// Completes the change of this revision. A pending change of a different one gets no commit: a newer search has
+    /// replaced its own.
     fn complete(&mut self, found: &FoundCommit) {
         let is_it =
             |entry: &mut JournalEntry| entry.subject.revision.as_ref() == Some(&found.revision);
+        let replaced = self.pending.as_mut().is_some_and(|pending| !is_it(pending));
+        if replaced {
+            self.flush();
+        }
         let commit = found.commit.as_ref().ok().cloned().flatten();
         let is_committed = commit.as_deref().is_some_and(|commit| !is_dirty(commit));
         let entry = match self.pending.take_if(is_it) {
@@ -142,3 +147,6 @@ impl PolicySource {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
