@@ -45,7 +45,7 @@ impl Commits {
             let commit = commit_of(&folder).await.map_err(|e| chain(&e));
             let author = match (&commit, known) {
                 (Ok(Some(commit)), Some((same, author))) if *commit == same => author,
-                (Ok(Some(commit)), _) if !is_dirty(commit) => author_of(&folder).await,
+                (Ok(Some(commit)), _) if !is_dirty(commit) => author_of(&folder, commit).await,
                 _ => None,
             };
             FoundCommit { revision, commit, author }

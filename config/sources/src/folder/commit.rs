@@ -61,13 +61,13 @@ pub async fn commit_of(path: &Path) -> Result<Option<String>, CommitError> {
     Ok(commit_in(&String::from_utf8_lossy(&output.stdout), &within))
 }
 
-/// The author of the newest commit that changed the policy folder, or the one document, at `path`: name and address,
-/// as the commit states them. `None` if git does not report it.
-pub async fn author_of(path: &Path) -> Option<String> {
+/// The author of the newest commit up to `commit` that changed the policy folder, or the one document, at `path`: name
+/// and address, as the commit states them. `None` if git does not report it.
+pub async fn author_of(path: &Path, commit: &str) -> Option<String> {
     let (root, within) = checkout(path)?;
     let mut git = git(&root);
-    git.args(["-c", "log.showSignature=false", "log", "-1", "--format=%an <%ae>", "--"]);
-    git.arg(pathspec(&within));
+    git.args(["-c", "log.showSignature=false", "log", "-1", "--format=%an <%ae>"]);
+    git.args(["--end-of-options", commit, "--"]).arg(pathspec(&within));
     let output = timeout(PATIENCE, git.output()).await.ok()?.ok()?;
     let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     (output.status.success() && !text.is_empty()).then_some(text)
@@ -84,8 +84,8 @@ fn pathspec(within: &Path) -> &Path {
     if within.as_os_str().is_empty() { Path::new(".") } else { within }
 }
 
-/// A call of git in the checkout at `root`. It only reads: git takes no lock, and runs no program that the checkout
-/// names.
+/// A call of git in the checkout at `root`. It only reads: git takes no lock, runs no program that the checkout names,
+/// and fetches nothing that a partial clone lacks.
 fn git(root: &Path) -> Command {
     let mut git = Command::new("git");
     git.arg("-C").arg(root);
@@ -93,6 +93,7 @@ fn git(root: &Path) -> Command {
     for variable in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR"] {
         git.env_remove(variable);
     }
+    git.env("GIT_NO_LAZY_FETCH", "1");
     git.env("LC_ALL", "C").stdin(Stdio::null()).kill_on_drop(true);
     git
 }
@@ -194,8 +195,9 @@ mod tests {
         checkout.git(&["commit", "--quiet", "--message", "1"]);
         let first = checkout.head();
         assert_eq!(commit().await.as_deref(), Some(&*first));
-        assert_eq!(author_of(&folder).await.as_deref(), Some("x <x@x>"));
-        assert_eq!(author_of(&checkout.0.path().join("other/new")).await, None);
+        let author = async |path: &Path| author_of(path, &first).await;
+        assert_eq!(author(&folder).await.as_deref(), Some("x <x@x>"));
+        assert_eq!(author(&checkout.0.path().join("other/new")).await, None);
         // Files that are no policy of this folder have no effect.
         checkout.write("README", "more");
         checkout.write("other/b.toml", "more");
@@ -219,6 +221,14 @@ mod tests {
         checkout.git(&["commit", "--quiet", "--all", "--message", "2"]);
         assert_eq!(commit().await, Some(checkout.head()));
         assert_ne!(checkout.head(), first);
+        // The author is that of the commit that was asked for, whichever is the newest.
+        checkout.write("pölicy x/b.toml", "# b");
+        checkout.git(&["add", "."]);
+        checkout.git(&["commit", "--quiet", "--message", "3", "--author", "y <y@y>"]);
+        let newest = author_of(&folder, &checkout.head()).await;
+        assert_eq!(newest.as_deref(), Some("y <y@y>"));
+        assert_eq!(author(&folder).await.as_deref(), Some("x <x@x>"));
+        assert_eq!(author_of(&folder, "--all").await, None);
     }
 
     #[tokio::test]
