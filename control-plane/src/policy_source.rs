@@ -297,7 +297,10 @@ impl PolicySource {
 
     /// Shows the newest push of the active revision, if the same revision was pushed again.
     fn show_push(&mut self, pushed: Option<PolicyRecord>) {
-        let Some(pushed) = pushed else { return };
+        // A request has set the record of an active release. The one on disk is older if it could not be replaced.
+        let Some(pushed) = pushed.filter(|_| !matches!(self.source, Source::Releases(_))) else {
+            return;
+        };
         let active_record = self.state.borrow().view.active_record.clone();
         if active_record.is_some_and(|old| old.revision == pushed.revision && old != pushed) {
             self.keeper.put(pushed.clone(), Arc::clone(&self.documents));

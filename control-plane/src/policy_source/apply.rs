@@ -6,7 +6,7 @@
 use ironmesh_admin::{ApiError, Applied, ApplyRequest, FindingView, RollbackRequest, RolledBack};
 use ironmesh_catalog::text::chain;
 use ironmesh_catalog::{MeshSpecification, PolicyRecord, Removals};
-use ironmesh_config_language::{Document, Loaded, limits, render};
+use ironmesh_config_language::{Document, Loaded, render};
 use jiff::Timestamp;
 
 use super::releases::{Release, ReleaseError, Releases};
@@ -21,14 +21,10 @@ impl PolicySource {
             other => return Err(ApiError::BadRequest(other_source(other))),
         };
         let ApplyRequest { documents, commit, by, message } = request;
-        let mut documents: Vec<_> =
+        let documents: Vec<_> =
             documents.into_iter().map(|(path, text)| Document::new(path, text)).collect();
-        documents.sort();
-        let failed = |error: &ReleaseError| self.release_error(error);
-        Releases::check_paths(&documents).map_err(|error| failed(&error))?;
-        let bytes = documents.iter().map(|document| document.text.len()).sum();
-        let findings = limits::excess(documents.len(), bytes).into_iter().collect();
-        let loaded = self.loader.load(documents, findings);
+        Releases::check_paths(&documents).map_err(|error| self.release_error(&error))?;
+        let loaded = self.loader.load(documents, Vec::new());
         let Some(specification) = &loaded.specification else {
             let rendered = render(&loaded.findings, &loaded.documents, false);
             let words = format!("the policy is rejected:\n{}", rendered.trim_end());
@@ -45,10 +41,11 @@ impl PolicySource {
         let revision = loaded.revision.clone();
         let record = PolicyRecord { revision, at: Timestamp::now(), commit, by, message };
         let removals = self.removals_by(specification);
+        let before = releases.current().ok().flatten();
         let published = releases.publish(&record, &loaded.documents);
         published.map_err(|error| self.release_error(&error))?;
         self.activate_release(&loaded, &record);
-        releases.prune();
+        releases.prune(before.as_ref());
         let findings = loaded.findings.iter().map(FindingView::from).collect();
         Ok(Applied { policy: record, is_old: false, findings, removals })
     }

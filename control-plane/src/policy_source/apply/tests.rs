@@ -2,10 +2,11 @@ use std::sync::Arc;
 
 use fs_err as fs;
 use ironmesh_catalog::PolicyRevision;
-use ironmesh_config_language::revision_of;
+use ironmesh_config_language::{limits, revision_of};
 use ironmesh_store::Store;
 use tempfile::TempDir;
 
+use super::super::source::Reading;
 use super::super::tests::{HOLD, store};
 use super::*;
 
@@ -87,12 +88,19 @@ async fn rejected_apply_changes_nothing() {
     let mut source = machine.start().await;
     source.apply(request("# one")).unwrap();
     let before = machine.releases().records().unwrap();
-    let mut hidden = request("# two");
-    hidden.documents.push(("../a.toml".to_owned(), "# two".to_owned()));
+    let with = |path: &str| {
+        let mut request = request("# two");
+        request.documents.push((path.to_owned(), "# two".to_owned()));
+        request
+    };
+    let long_name = format!("{}.toml", "a".repeat(300));
     for (request, expected) in [
         (request("[["), "IM0101"),
         (request(""), "IM0115"),
-        (hidden, "`../a.toml` is not the path of a document"),
+        (with("../a.toml"), "`../a.toml` is not the path of a document"),
+        (with("a.toml/."), "`a.toml/.` is not the path of a document"),
+        (with("a.toml/b.toml"), "`a.toml` is a document and a folder"),
+        (with(&long_name), "is too long"),
     ] {
         let error = source.apply(request).unwrap_err();
         assert!(matches!(error, ApiError::BadRequest(_)), "{error:?}");
@@ -144,6 +152,33 @@ async fn rollback_selects_a_release_and_survives_a_restart() {
     assert_eq!(active(&source), Some(revision("# one")));
     assert_eq!(source.state.borrow().view.active_record, Some(done.policy));
     assert_eq!(source.state.borrow().view.rolled_back, None, "there is no pin");
+}
+
+#[tokio::test]
+async fn rollback_without_a_new_record_keeps_its_attribution() {
+    let machine = Machine::new();
+    let mut source = machine.start().await;
+    let applied = source.apply(request("# one")).unwrap();
+    source.apply(request("# two")).unwrap();
+    let done = source.roll_back(&rollback_to("# one")).unwrap();
+    // As if the disk had not accepted the record.
+    let releases = machine.releases();
+    releases.put_record(&applied.policy).unwrap();
+    let Release { record, documents, findings } = releases.read_current().unwrap();
+    assert_ne!(record, done.policy);
+    source.apply_reading(Ok(Reading { documents, findings, pushed: Some(record) }));
+    assert_eq!(source.state.borrow().view.active_record, Some(done.policy));
+}
+
+#[tokio::test]
+async fn too_large_policy_is_rejected_with_one_finding() {
+    let machine = Machine::new();
+    let mut source = machine.start().await;
+    let mut large = request("# one");
+    large.documents =
+        (0..=limits::DOCUMENTS).map(|n| (format!("{n}.toml"), String::new())).collect();
+    let error = source.apply(large).unwrap_err().to_string();
+    assert_eq!(error.matches("there are more than").count(), 1, "{error}");
 }
 
 /// Invariant 1.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{self, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
-use std::path::{Component, Path};
+use std::path::Path;
 
 use fs_err as fs;
 use fs_err::os::unix::fs::OpenOptionsExt as _;
@@ -11,6 +11,12 @@ use ironmesh_catalog::PolicyRecord;
 use ironmesh_config_language::Document;
 
 use super::RECORD;
+
+/// The most bytes of a name in a folder, on Linux.
+const MAX_NAME: usize = 255;
+
+/// The most bytes of a document's path. (Linux allows 4096, with the state folder.)
+const MAX_PATH: usize = 2048;
 
 /// Writes the documents and the record of a release to the new folder `path`, and syncs them.
 pub(super) fn write(path: &Path, record: &PolicyRecord, documents: &[Document]) -> io::Result<()> {
@@ -33,13 +39,14 @@ pub(super) fn write(path: &Path, record: &PolicyRecord, documents: &[Document]) 
     files.iter().chain(&folders).try_for_each(|path| sync(path))
 }
 
-/// Whether a document of this path can be a file of a release.
+/// Whether a document of this path can be a file of a release: visible names with one `/` between them.
 pub(super) fn is_legal(path: &str) -> bool {
-    let is_name = |part| {
-        let Component::Normal(name) = part else { return false };
-        !name.as_encoded_bytes().starts_with(b".")
-    };
-    !path.is_empty() && !path.contains('\0') && Path::new(path).components().all(is_name)
+    !path.contains('\0') && path.split('/').all(|name| !name.is_empty() && !name.starts_with('.'))
+}
+
+/// Whether a file system may reject this path for its length.
+pub(super) fn is_too_long(path: &str) -> bool {
+    path.len() > MAX_PATH || path.split('/').any(|name| name.len() > MAX_NAME)
 }
 
 /// The text of a record.

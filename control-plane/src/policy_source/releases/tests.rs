@@ -96,9 +96,18 @@ fn release_that_cannot_become_current_is_reported() {
 
 #[test]
 fn paths_outside_of_the_release_are_rejected() {
-    for path in
-        ["../a.toml", "/etc/a.toml", "a/../../b.toml", "./a.toml", ".a.toml", "b/.c/a.toml", ""]
-    {
+    for path in [
+        "../a.toml",
+        "/etc/a.toml",
+        "a/../../b.toml",
+        "./a.toml",
+        ".a.toml",
+        "b/.c/a.toml",
+        "",
+        "a//b.toml",
+        "b/",
+        "a.toml/.",
+    ] {
         let error = Releases::check_paths(&documents(&[(path, "")])).unwrap_err();
         assert!(matches!(error, ReleaseError::Rejected(_)), "{path}: {error:?}");
     }
@@ -151,10 +160,56 @@ fn oldest_releases_are_removed_but_never_the_current_one() {
         releases.publish(&record(&all, at), &all).unwrap();
     }
     releases.select(&oldest.revision).unwrap();
-    releases.prune();
+    releases.prune(None);
     let records = releases.records().unwrap();
     assert_eq!(records.len(), MOST_RELEASES + 1);
     assert_eq!(records.last(), Some(&oldest));
     assert_eq!(releases.read_current().unwrap().record, oldest);
     assert_eq!(names(&releases).len(), MOST_RELEASES + 2, "no leftovers");
+}
+
+#[test]
+fn predecessor_is_kept_although_the_clock_was_set_back() {
+    // The first release and the next one are older by their times than all others.
+    let (_state, releases, predecessor) = released("# 0");
+    let number = i64::try_from(MOST_RELEASES).unwrap() + 3;
+    for at in 2..number {
+        let text = format!("# {at}");
+        let all = documents(&[("a.toml", &*text)]);
+        releases.publish(&record(&all, at), &all).unwrap();
+    }
+    let all = documents(&[("a.toml", "# 1")]);
+    let newest = record(&all, 0);
+    releases.publish(&newest, &all).unwrap();
+    releases.prune(Some(&predecessor.revision));
+    let records = releases.records().unwrap();
+    assert_eq!(records.len(), MOST_RELEASES + 2);
+    assert_eq!(records[MOST_RELEASES..], [predecessor, newest]);
+}
+
+#[test]
+fn link_that_is_not_durable_is_undone() {
+    let (_state, releases, first) = released("# one");
+    let all = documents(&[("a.toml", "# two")]);
+    let second = record(&all, 2);
+    releases.publish(&second, &all).unwrap();
+    let failing = |_: &Path| Err(std::io::Error::from(ErrorKind::StorageFull));
+    let error = releases.select_with(&first.revision, failing).unwrap_err();
+    assert!(matches!(error, ReleaseError::Unwritable { .. }), "{error:?}");
+    assert_eq!(releases.current().unwrap(), Some(second.revision));
+    fs::remove_file(releases.current_path()).unwrap();
+    assert!(releases.select_with(&first.revision, failing).is_err());
+    assert_eq!(releases.current().unwrap(), None, "there was no link");
+}
+
+#[test]
+fn release_is_replaced_on_a_file_system_without_exchange_too() {
+    let (_state, releases, first) = released("# one");
+    let (path, draft) = (releases.path_of(&first.revision), releases.folder.join(".new"));
+    fs::create_dir(&draft).unwrap();
+    fs::write(draft.join("a.toml"), "# new").unwrap();
+    releases.place_in_two_steps(&draft, &path).unwrap();
+    assert_eq!(fs::read_to_string(path.join("a.toml")).unwrap(), "# new");
+    assert!(releases.place_in_two_steps(&draft, &path).is_err(), "there is no draft");
+    assert_eq!(fs::read_to_string(path.join("a.toml")).unwrap(), "# new");
 }

@@ -2,15 +2,19 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use fs_err as fs;
+use ironmesh_catalog::text::chain;
 use ironmesh_catalog::{PolicyRecord, PolicyRevision};
 use ironmesh_config_language::Document;
 use ironmesh_config_sources::read_folder;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 
 use super::draft::{self, create_file, create_folder, sync};
 use super::{CURRENT, RECORD, ReleaseError, Releases};
+use crate::journal::line;
 
 /// The most releases that are kept.
 pub(super) const MOST_RELEASES: usize = 20;
@@ -25,15 +29,24 @@ const LINK: &str = ".current";
 impl Releases {
     /// Rejects documents that cannot be the files of a folder: a request may name any path.
     pub(in super::super) fn check_paths(documents: &[Document]) -> Result<(), ReleaseError> {
+        let reject = |words: String| Err(ReleaseError::Rejected(words));
         let mut seen = BTreeSet::new();
         for Document { path, .. } in documents {
+            if draft::is_too_long(path) {
+                return reject(format!("the path `{}` is too long", line(path)));
+            }
             if !draft::is_legal(path) {
-                let words = format!("`{path}` is not the path of a document below a policy folder");
-                return Err(ReleaseError::Rejected(words));
+                return reject(format!(
+                    "`{path}` is not the path of a document below a policy folder"
+                ));
             }
-            if !seen.insert(path) {
-                return Err(ReleaseError::Rejected(format!("there are two documents `{path}`")));
+            if !seen.insert(Path::new(&**path)) {
+                return reject(format!("there are two documents `{path}`"));
             }
+        }
+        let mut folders = seen.iter().flat_map(|path| path.ancestors().skip(1));
+        if let Some(clash) = folders.find(|folder| seen.contains(folder)) {
+            return reject(format!("`{}` is a document and a folder", clash.display()));
         }
         Ok(())
     }
@@ -61,15 +74,38 @@ impl Releases {
 
     /// Makes a release the current one. If this fails, the current one stays.
     pub(in super::super) fn select(&self, revision: &PolicyRevision) -> Result<(), ReleaseError> {
-        let before = self.current().ok().flatten();
-        let selected = self.link(revision).and_then(|()| sync(&self.folder));
-        selected.map_err(|source| {
-            if let Some(before) = before {
-                // The link may have changed without being durable.
-                drop(self.link(&before));
-            }
-            self.unwritable(revision, source)
+        self.select_with(revision, sync)
+    }
+
+    /// As [`Self::select`], with this way to make the names in the folder durable.
+    pub(super) fn select_with(
+        &self,
+        revision: &PolicyRevision,
+        sync: impl FnOnce(&Path) -> io::Result<()>,
+    ) -> Result<(), ReleaseError> {
+        let before = fs::read_link(self.current_path()).ok();
+        let unwritable = |source| self.unwritable(revision, source);
+        self.link(Path::new(&*revision.0)).map_err(unwritable)?;
+        sync(&self.folder).map_err(|source| {
+            self.restore_link(before);
+            unwritable(source)
         })
+    }
+
+    /// Undoes a change of `current` that may not be durable.
+    fn restore_link(&self, before: Option<PathBuf>) {
+        let restored = match before {
+            Some(target) => self.link(&target),
+            None => remove(&self.current_path()),
+        };
+        if let Err(error) = restored {
+            tracing::error!(
+                link = %self.current_path().display(),
+                error = chain(&error),
+                action = "apply policy again, or select a release with `ironmesh policy rollback`",
+                "cannot restore the link to the current release"
+            );
+        }
     }
 
     /// Replaces the record of a release.
@@ -86,19 +122,23 @@ impl Releases {
         put().map_err(|source| self.unwritable(&record.revision, source))
     }
 
-    /// Removes the oldest releases beyond the limit, but not the current one.
-    pub(in super::super) fn prune(&self) {
+    /// Removes the oldest releases beyond the limit, but neither the current one nor the one `before` it: their times
+    /// may be wrong, and a rollback needs the latter.
+    pub(in super::super) fn prune(&self, before: Option<&PolicyRevision>) {
         let pruned = self.records().and_then(|records| {
             let current = self.current()?;
-            let kept = |record: &&PolicyRecord| current.as_ref() != Some(&record.revision);
-            for PolicyRecord { revision, .. } in records.iter().skip(MOST_RELEASES).filter(kept) {
+            let is_surplus = |record: &&PolicyRecord| {
+                let revision = Some(&record.revision);
+                current.as_ref() != revision && before != revision
+            };
+            let surplus = records.iter().skip(MOST_RELEASES).filter(is_surplus);
+            for PolicyRecord { revision, .. } in surplus {
                 self.remove_release(revision).map_err(|e| self.unwritable(revision, e))?;
             }
             Ok(())
         });
         if let Err(error) = pruned {
-            let error = ironmesh_catalog::text::chain(&error);
-            tracing::warn!(error, "cannot remove old releases");
+            tracing::warn!(error = chain(&error), "cannot remove old releases");
         }
     }
 
@@ -119,21 +159,28 @@ impl Releases {
 
     /// Gives a finished draft the name of its release, in place of an earlier release of the same revision.
     fn place(&self, draft: &Path, revision: &PolicyRevision) -> io::Result<()> {
-        let (path, old) = (self.path_of(revision), self.folder.join(REMOVED));
-        remove(&old)?;
-        let is_replaced = path.exists();
-        if is_replaced {
-            fs::rename(&path, &old)?;
-        }
-        fs::rename(draft, &path).inspect_err(|_| {
-            if is_replaced {
-                drop(fs::rename(&old, &path));
+        let path = self.path_of(revision);
+        if path.exists() {
+            // In one step: the release may be the current one, and a crash must not leave it without a name.
+            match renameat_with(CWD, draft, CWD, &path, RenameFlags::EXCHANGE) {
+                Err(Errno::INVAL | Errno::NOSYS) => self.place_in_two_steps(draft, &path)?,
+                exchanged => exchanged?,
             }
-        })?;
+        } else {
+            fs::rename(draft, &path)?;
+        }
         sync(&self.folder)?;
-        // The next change removes what is left.
-        drop(remove(&old));
+        // The earlier release has the name of the draft now. The next change removes what is left.
+        drop(remove(draft));
         Ok(())
+    }
+
+    /// Replaces a release on a file system that cannot exchange names.
+    pub(super) fn place_in_two_steps(&self, draft: &Path, path: &Path) -> io::Result<()> {
+        let old = self.folder.join(REMOVED);
+        remove(&old)?;
+        fs::rename(path, &old)?;
+        fs::rename(draft, path).inspect_err(|_| drop(fs::rename(&old, path)))
     }
 
     /// A release is renamed before it is removed, so that a part of it never looks like a release.
@@ -144,10 +191,11 @@ impl Releases {
         remove(&old)
     }
 
-    fn link(&self, revision: &PolicyRevision) -> io::Result<()> {
+    /// Replaces `current` by a link to this target. If this fails, it stays.
+    fn link(&self, target: &Path) -> io::Result<()> {
         let link = self.folder.join(LINK);
         remove(&link)?;
-        fs::os::unix::fs::symlink(&*revision.0, &link)?;
+        fs::os::unix::fs::symlink(target, &link)?;
         fs::rename(&link, self.folder.join(CURRENT))
     }
 
