@@ -170,8 +170,9 @@ impl Releases {
             fs::rename(draft, &path)?;
         }
         sync(&self.folder)?;
-        // The earlier release has the name of the draft now. The next change removes what is left.
+        // The earlier release has one of these names now. The next change removes what is left.
         drop(remove(draft));
+        drop(remove(&self.folder.join(REMOVED)));
         Ok(())
     }
 
