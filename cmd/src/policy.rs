@@ -3,7 +3,6 @@
 mod accept;
 mod apply;
 mod check;
-mod envoy;
 mod explain;
 mod import;
 mod offline;

@@ -5,12 +5,14 @@
 //! delivers the sets and reports ACKs and NACKs, which are one more input.
 //!
 //! This crate owns the register and enrollment, the reconciler, snapshot building, admission, rollout order, NACK
-//! tracking, liveness, the lifecycle of policy, audit mode, the journal and the forecast of plans. It never parses a command line,
-//! writes to stdout or installs signal handlers: the binary does.
+//! tracking, liveness, the lifecycle of policy, audit mode, the journal, the forecast of plans and the validation of a
+//! policy with an Envoy binary. It never parses a command line, writes to stdout or installs signal handlers: the binary
+//! does.
 
 mod admission;
 mod api;
 mod audit;
+pub mod envoy_check;
 pub mod forecast;
 mod journal;
 mod metrics;

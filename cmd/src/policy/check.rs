@@ -9,12 +9,12 @@ use ironmesh_catalog::{Finding, MeshSpecification};
 use ironmesh_config_language::{Loaded, render};
 use ironmesh_config_settings::Settings;
 use ironmesh_config_sources::load_folder;
+use ironmesh_control_plane::envoy_check::{self, EnvoyCheck, MAX_REPORTED};
 use serde_json::json;
 
 use crate::cli::{CheckArguments, Output};
 use crate::color;
 use crate::exit::InvalidInput;
-use crate::policy::envoy::{self, EnvoyCheck, MAX_REPORTED};
 use crate::resolved_settings::ResolvedSettings;
 use crate::stdout::{StdoutError, outln, write_styled};
 
@@ -103,7 +103,7 @@ pub(super) async fn validate_with_envoy(
     loaded: &mut Loaded,
 ) -> anyhow::Result<Option<EnvoyCheck>> {
     let Some(specification) = &loaded.specification else { return Ok(None) };
-    let mut checked = envoy::check(program, settings, specification).await?;
+    let mut checked = envoy_check::check(program, settings, specification).await?;
     loaded.findings.append(&mut checked.findings);
     loaded.findings.sort_by(Finding::order);
     if loaded.findings.iter().any(Finding::is_error) {

@@ -23,24 +23,24 @@ use ironmesh_xds_wire::ResourceType;
 use validate::{Envoy, Verdict};
 
 /// The most rejections that one check reports.
-pub(crate) const MAX_REPORTED: usize = 5;
+pub const MAX_REPORTED: usize = 5;
 
 /// The result of a validation with Envoy.
 #[derive(Debug)]
-pub(crate) struct EnvoyCheck {
+pub struct EnvoyCheck {
     /// One finding for each rejection.
-    pub(crate) findings: Vec<Finding>,
+    pub findings: Vec<Finding>,
     /// The number of rejections; with [`MAX_REPORTED`] there may be more.
-    pub(crate) rejected: usize,
+    pub rejected: usize,
     /// The number of validated listeners and clusters.
-    pub(crate) resources: usize,
+    pub resources: usize,
     /// The number of proxies that the policy was compiled for.
-    pub(crate) proxies: usize,
+    pub proxies: usize,
 }
 
 /// Validates what `specification` compiles to, in a mesh with these settings, with the Envoy at `program`. Fails if
 /// Envoy cannot be run.
-pub(crate) async fn check(
+pub async fn check(
     program: &Path,
     settings: &Settings,
     specification: &Arc<MeshSpecification>,
