@@ -6,16 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ironmesh_catalog::{
-    CertificateStore, Inputs, JoinRecord, LogFolder, Mesh, MeshSpecification, NodeMetadata,
-    Participation, Proxy, ProxyId, Records, Secret, Service, ServiceAccount, ServiceCertificate,
-    ServiceName, Snapshot, StoreError, TcpAccesses, TrustDomain, Upstream, reserved_ports,
+    CertificateStore, JoinRecord, LogFolder, MeshSpecification, NodeMetadata, Participation, Proxy,
+    ProxyId, Records, Service, ServiceAccount, ServiceCertificate, ServiceName, Snapshot,
+    StoreError, TrustDomain, Upstream, reserved_ports,
 };
 use ironmesh_cert::Authority;
 use ironmesh_config_settings::Settings;
-use ironmesh_providers::{GuardedEndpoints, discover};
 use ironmesh_xds_compile::rendering::PlaceholderSecrets;
 use jiff::Timestamp;
 use uuid::Uuid;
+
+use crate::forecast::offline;
 
 /// The first local port of upstreams. Lower ports are those of Envoy and Ironmesh.
 const FIRST_LOCAL_PORT: u16 = 20_000;
@@ -30,34 +31,8 @@ pub(super) fn of(
         services.map(|(service, number)| enrolled(service, number)).collect();
     let by_id = |record: &JoinRecord| (record.id, Arc::new(record.clone()));
     let by_id: Records = records.iter().map(by_id).collect();
-    let Settings { domain, trust_domain, mode, egress, .. } = settings.clone();
-    let temporary = temporary_certificate(&trust_domain)?;
-    let accounts = Snapshot::accounts_served(specification, &by_id);
-    let certificates = accounts.iter().map(|account| {
-        // Compiled resources contain only the names of certificates.
-        let certificate = ServiceCertificate {
-            account: account.clone(),
-            chain: temporary.chain.clone(),
-            key: Secret::new(String::new()),
-            serial: "00".to_owned(),
-            not_before: Timestamp::UNIX_EPOCH,
-            not_after: Timestamp::MAX,
-            renew_at: Timestamp::MAX,
-        };
-        (account.clone(), Arc::new(certificate))
-    });
-    let inputs = Inputs {
-        certificates: certificates.collect(),
-        mesh: Mesh { domain, trust_domain },
-        mode,
-        egress,
-        discovered: discover(specification, &by_id, &GuardedEndpoints::default()),
-        specification: Arc::clone(specification),
-        records: by_id,
-        revoked: Records::new(),
-        trust_bundle: Arc::new(ironmesh_catalog::TrustBundle { roots: temporary.roots.clone() }),
-    };
-    let snapshot = Snapshot::assemble(inputs, TcpAccesses::default());
+    let temporary = temporary_certificate(&settings.trust_domain)?;
+    let snapshot = offline::snapshot(settings, specification, by_id);
     let mut callers = callers(&snapshot);
     let proxies = records.into_iter().map(|record| {
         let service = record.services.first().and_then(|name| specification.services.get(name));
