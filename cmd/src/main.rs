@@ -10,7 +10,6 @@ mod endpoints;
 mod exit;
 mod explain;
 mod journal;
-mod new_folder;
 mod policy;
 mod provider;
 mod proxy;

@@ -64,6 +64,8 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     ("ironmesh-etcd", &["ironmesh-catalog"]),
     ("ironmesh-providers", &["ironmesh-catalog"]),
     ("ironmesh-sidecar", &["ironmesh-catalog"]),
+    // It writes what `ironmesh-sidecar`, which has no IO, makes, and generates the keys beside it.
+    ("ironmesh-sidecar-folder", &["ironmesh-catalog", "ironmesh-cert", "ironmesh-sidecar"]),
     ("ironmesh-store", &["ironmesh-catalog"]),
     // The ports and the cluster that a bootstrap has, to which resources refer.
     ("ironmesh-xds-compile", &["ironmesh-catalog", "ironmesh-sidecar", "ironmesh-xds-wire"]),

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use ironmesh_config_sources::Pushed;
+use ironmesh_sidecar_folder::NewFolder;
 use serde_json::json;
 
 use super::check::counted;
 use super::open_etcd;
 use crate::cli::{Output, PullArguments};
-use crate::new_folder::NewFolder;
 use crate::stdout::outln;
 
 /// Writes all documents, or none.

@@ -4,23 +4,20 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::num::NonZero;
 use std::path::{Path, PathBuf};
-use std::thread;
 
 use anyhow::Context;
 use ironmesh_admin::{
-    BootstrapRequest, BootstrapResponse, Client, EnrolledProxy, EnrollmentRequest, MAX_ENROLLMENTS,
+    BootstrapRequest, Client, EnrolledProxy, EnrollmentRequest, MAX_ENROLLMENTS,
 };
-use ironmesh_catalog::proxy::local_address;
-use ironmesh_catalog::{HostUpstream, NodeMetadata, SpiffeId, TrustDomain, Upstream};
-use ironmesh_cert::generate_proxy_key_and_csr;
-use ironmesh_sidecar::envoy::{self, Admin, Bootstrap};
+use ironmesh_catalog::{HostUpstream, NodeMetadata, TrustDomain, Upstream};
+use ironmesh_sidecar::envoy::{self, Admin};
+use ironmesh_sidecar_folder::{CommonFiles, NewFolder, NewProxy, create_keys, write_bootstraps};
 use serde_json::json;
+use tokio::task::block_in_place;
 
 use crate::cli::{BootstrapArguments, Output, UpstreamArgument};
 use crate::exit::UsageError;
-use crate::new_folder::NewFolder;
 use crate::resolved_settings::ResolvedSettings;
 use crate::stdout::{StdoutError, outln};
 
@@ -29,11 +26,11 @@ pub(crate) async fn bootstrap(arguments: BootstrapArguments, output: Output) -> 
     check_local_ports(&arguments.upstreams)?;
     let resolved = ResolvedSettings::load(&arguments.config)?;
     let client = resolved.client();
-    let proxies = new_proxies(arguments.address, arguments.count)?;
+    let proxies = NewProxy::consecutive(arguments.address, arguments.count)?;
     let folder = NewFolder::create(&arguments.out, 0o700)?;
     if admin(&arguments) == Admin::Socket {
         for proxy in &proxies {
-            envoy::check_admin_socket_path(&folder.path.join(&proxy.name))?;
+            envoy::check_admin_socket_path(&proxy.folder(&folder))?;
         }
     }
     let mut all = Vec::new();
@@ -55,7 +52,7 @@ pub(crate) async fn bootstrap(arguments: BootstrapArguments, output: Output) -> 
             }
         }
     }
-    let path = folder.path.clone();
+    let path = folder.path().to_owned();
     if all.is_empty() {
         return end;
     }
@@ -87,41 +84,11 @@ fn check_local_ports(upstreams: &[UpstreamArgument]) -> Result<(), UsageError> {
     Ok(())
 }
 
-/// A proxy to enroll.
-struct NewProxy {
-    /// The name of its folder below `--out`; empty if its folder is `--out` itself.
-    name: String,
-    address: IpAddr,
-}
-
 /// An enrolled proxy, with its folder.
 struct WrittenProxy {
     enrollment: EnrolledProxy,
     address: IpAddr,
     folder: PathBuf,
-}
-
-/// The proxies to enroll, at consecutive addresses from `first` on.
-fn new_proxies(first: IpAddr, count: Option<u32>) -> anyhow::Result<Vec<NewProxy>> {
-    let Some(count) = count else {
-        return Ok(vec![NewProxy { name: String::new(), address: first }]);
-    };
-    let width = count.to_string().len().max(4);
-    let proxy = |index: u32| {
-        let address = match first {
-            IpAddr::V4(first) => {
-                first.to_bits().checked_add(index).map(|bits| IpAddr::V4(bits.into()))
-            }
-            IpAddr::V6(first) => {
-                first.to_bits().checked_add(index.into()).map(|bits| IpAddr::V6(bits.into()))
-            }
-        };
-        let address = address.with_context(|| {
-            format!("{count} consecutive addresses from {first} exceed the address range")
-        });
-        Ok(NewProxy { name: format!("{:0width$}", index + 1), address: address? })
-    };
-    (0..count).map(proxy).collect()
 }
 
 /// Enrolls a batch: all proxies, or none.
@@ -131,62 +98,31 @@ async fn enroll_batch(
     folder: &NewFolder,
     batch: &[NewProxy],
 ) -> anyhow::Result<(Vec<WrittenProxy>, Vec<String>)> {
-    let created = tokio::task::block_in_place(|| on_all_cores(batch, |p| create_key(folder, p)))?;
+    let requests = block_in_place(|| create_keys(folder, batch))?;
+    let proxies = batch.iter().zip(requests).map(|(proxy, certificate_request)| {
+        EnrollmentRequest { address: proxy.address, certificate_request }
+    });
+    let (upstreams, hosts) = split_upstreams(arguments);
     let request = BootstrapRequest {
         services: arguments.services.clone(),
         labels: arguments.labels.iter().map(|(name, word)| (&**name, &**word)).collect(),
         locality: arguments.locality.clone().unwrap_or_default(),
         known_as: arguments.known_as.clone(),
         machine: arguments.azure_vm_id,
-        upstreams: split_upstreams(arguments).0,
+        upstreams: upstreams.clone(),
         name: arguments.name.clone(),
         new_authority: arguments.new_authority,
-        proxies: created,
+        proxies: proxies.collect(),
     };
-    let mut response = client.bootstrap(&request).await?;
-    let notes = std::mem::take(&mut response.notes);
-    let enrollments = std::mem::take(&mut response.proxies);
+    let response = client.bootstrap(&request).await?;
     anyhow::ensure!(
-        enrollments.len() == batch.len(),
+        response.proxies.len() == batch.len(),
         "the control plane enrolled {} of {} proxies",
-        enrollments.len(),
+        response.proxies.len(),
         batch.len()
     );
     let trust_domain = TrustDomain::of(&response.control_plane_id);
     let trust_domain = trust_domain.context("the control plane has no SPIFFE ID")?;
-    let control_plane_id = trust_domain.control_plane().0;
-    let pairs: Vec<_> = batch.iter().zip(enrollments).collect();
-    let write = |(proxy, enrollment): &(&NewProxy, EnrolledProxy)| {
-        write_files(arguments, folder, proxy, enrollment, &response, &control_plane_id)
-    };
-    let enrolled = tokio::task::block_in_place(|| on_all_cores(&pairs, write))?;
-    Ok((enrolled, notes))
-}
-
-/// Creates the folder and the key of a proxy. An unwritable folder thus fails before any enrollment.
-fn create_key(folder: &NewFolder, proxy: &NewProxy) -> anyhow::Result<EnrollmentRequest> {
-    if !proxy.name.is_empty() {
-        folder.create_subfolder(Path::new(&proxy.name))?;
-    }
-    let (key, certificate_request) = generate_proxy_key_and_csr()?;
-    folder.write(&Path::new(&proxy.name).join(envoy::KEY), key.expose(), 0o600)?;
-    Ok(EnrollmentRequest { address: proxy.address, certificate_request })
-}
-
-/// Writes the certificate and the bootstrap of an enrolled proxy.
-fn write_files(
-    arguments: &BootstrapArguments,
-    folder: &NewFolder,
-    proxy: &NewProxy,
-    enrollment: &EnrolledProxy,
-    response: &BootstrapResponse,
-    control_plane_id: &SpiffeId,
-) -> anyhow::Result<WrittenProxy> {
-    let own = match &*proxy.name {
-        "" => folder.path.clone(),
-        name => folder.path.join(name),
-    };
-    let (upstreams, hosts) = split_upstreams(arguments);
     let metadata = NodeMetadata {
         bind: arguments.bind,
         app_address: arguments.app_address,
@@ -195,48 +131,23 @@ fn write_files(
         access_log_dir: arguments.access_log_dir.clone(),
         unknown: Vec::new(),
     };
-    let service = arguments.services.first().context("a proxy serves at least one service")?;
-    let files = Bootstrap {
-        proxy: enrollment.id,
-        service,
+    let common = CommonFiles {
+        service: arguments.services.first().context("a proxy serves at least one service")?,
         metadata: &metadata,
-        local_address: local_address(arguments.bind.unwrap_or(proxy.address)),
         admin: admin(arguments),
         control_plane: &response.control_plane,
-        control_plane_id,
-        folder: &own,
-    }
-    .files();
-    let write = |name: &str, content: &str| {
-        folder.write(&Path::new(&proxy.name).join(name), content, 0o644)
+        control_plane_id: &trust_domain.control_plane().0,
+        roots: &response.roots,
     };
-    write(envoy::CERTIFICATE, &enrollment.certificate)?;
-    write(envoy::ROOTS, &response.roots)?;
-    for file in files {
-        write(file.name, &file.content)?;
-    }
-    Ok(WrittenProxy { enrollment: enrollment.clone(), address: proxy.address, folder: own })
-}
-
-/// Applies `work` to each item, on as many threads as there are cores, and keeps the order.
-fn on_all_cores<T: Sync, R: Send>(
-    items: &[T],
-    work: impl Fn(&T) -> anyhow::Result<R> + Sync,
-) -> anyhow::Result<Vec<R>> {
-    let threads = thread::available_parallelism().map_or(1, NonZero::get);
-    let (work, share) = (&work, items.len().div_ceil(threads).max(1));
-    thread::scope(|scope| {
-        let shares = items.chunks(share).map(|share| {
-            scope.spawn(move || share.iter().map(work).collect::<anyhow::Result<Vec<_>>>())
-        });
-        let mut done = Vec::with_capacity(items.len());
-        // Collected first, so that all threads start before the first join.
-        for share in shares.collect::<Vec<_>>() {
-            let share = share.join().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
-            done.extend(share?);
-        }
-        Ok(done)
-    })
+    let enrolled = batch.iter().zip(&response.proxies);
+    let enrolled: Vec<_> = enrolled.map(|(new, one)| (new, one.id, &*one.certificate)).collect();
+    block_in_place(|| write_bootstraps(folder, &enrolled, &common))?;
+    let written = batch.iter().zip(response.proxies).map(|(proxy, enrollment)| WrittenProxy {
+        enrollment,
+        address: proxy.address,
+        folder: proxy.folder(folder),
+    });
+    Ok((written.collect(), response.notes))
 }
 
 /// Prints the result for one proxy.
@@ -373,25 +284,4 @@ fn split_upstreams(arguments: &BootstrapArguments) -> (Vec<Upstream>, Vec<HostUp
         }
     }
     (upstreams, hosts)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bulk_enrollment_counts_addresses_and_numbers_folders() {
-        let of = |first: &str, count| {
-            let proxies = new_proxies(first.parse().unwrap(), count).ok()?;
-            let last = proxies.last()?;
-            Some((last.name.clone(), last.address.to_string()))
-        };
-        let last = |name: &str, address: &str| Some((name.to_owned(), address.to_owned()));
-        assert_eq!(of("10.0.0.7", None), last("", "10.0.0.7"));
-        assert_eq!(of("10.0.0.7", Some(1)), last("0001", "10.0.0.7"));
-        assert_eq!(of("10.0.0.250", Some(10)), last("0010", "10.0.1.3"));
-        assert_eq!(of("10.0.0.0", Some(20_000)), last("20000", "10.0.78.31"));
-        assert_eq!(of("fd00::fffe", Some(3)), last("0003", "fd00::1:0"));
-        assert_eq!(of("255.255.255.254", Some(3)), None);
-    }
 }

@@ -1,18 +1,38 @@
 //! A folder that appears complete or not at all.
 
-use std::io::{ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
 use fs_err::os::unix::fs::OpenOptionsExt;
+
+/// The reason why a new folder, or a file in it, was not created.
+#[derive(Debug, thiserror::Error)]
+pub enum NewFolderError {
+    /// The path ends with no name.
+    #[error("`{}` names no folder", .0.display())]
+    Nameless(PathBuf),
+    /// The path is not text, as which a bootstrap contains it.
+    #[error("`{}` is not UTF-8: choose a different folder", .0.display())]
+    NotUtf8(PathBuf),
+    /// The path exists.
+    #[error("`{}` exists already: choose a new folder, or remove this one first", .0.display())]
+    Exists(PathBuf),
+    /// A folder cannot be created.
+    #[error("cannot create `{}`", .0.display())]
+    Create(PathBuf, #[source] io::Error),
+    /// A file or a folder cannot be read or written.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
 
 /// A folder under construction, which is renamed to its final path when it is complete.
 ///
 /// Until then it has a hidden temporary name. If it is dropped unfinished, it is removed.
-pub(crate) struct NewFolder {
+#[derive(Debug)]
+pub struct NewFolder {
     /// The final path.
-    pub(crate) path: PathBuf,
+    path: PathBuf,
     /// The temporary path.
     part: PathBuf,
     /// The parent folders that were missing and were created, the deepest first.
@@ -24,18 +44,14 @@ pub(crate) struct NewFolder {
 
 impl NewFolder {
     /// Creates the temporary folder for `path`, which must not exist yet.
-    pub(crate) fn create(path: &Path, mode: u32) -> anyhow::Result<Self> {
+    pub fn create(path: &Path, mode: u32) -> Result<Self, NewFolderError> {
         let path = std::path::absolute(path)?;
-        let shown = path.display();
-        let name = path.file_name().with_context(|| format!("`{shown}` names no folder"))?;
+        let name = path.file_name().ok_or_else(|| NewFolderError::Nameless(path.clone()))?;
         // Envoy's bootstrap contains this path as text.
         let name = path.to_str().and_then(|_| name.to_str());
-        let name =
-            name.with_context(|| format!("`{shown}` is not UTF-8: choose a different folder"))?;
+        let name = name.ok_or_else(|| NewFolderError::NotUtf8(path.clone()))?;
         match fs_err::symlink_metadata(&path) {
-            Ok(_) => {
-                bail!("`{shown}` exists already: choose a new folder, or remove this one first")
-            }
+            Ok(_) => return Err(NewFolderError::Exists(path)),
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error.into()),
         }
@@ -52,18 +68,23 @@ impl NewFolder {
         Ok(folder)
     }
 
+    /// The final path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Creates a folder inside, whose parent must exist.
-    pub(crate) fn create_subfolder(&self, name: &Path) -> anyhow::Result<()> {
+    pub fn create_subfolder(&self, name: &Path) -> Result<(), NewFolderError> {
         create_folder(&self.part.join(name), self.mode)
     }
 
     /// Removes a folder inside, with its content.
-    pub(crate) fn remove(&self, name: &str) -> anyhow::Result<()> {
+    pub fn remove(&self, name: &str) -> Result<(), NewFolderError> {
         Ok(fs_err::remove_dir_all(self.part.join(name))?)
     }
 
     /// Writes a new file inside, with this mode.
-    pub(crate) fn write(&self, name: &Path, content: &str, mode: u32) -> anyhow::Result<()> {
+    pub fn write(&self, name: &Path, content: &str, mode: u32) -> Result<(), NewFolderError> {
         let mut options = fs_err::OpenOptions::new();
         options.write(true).create_new(true);
         options.mode(mode);
@@ -73,9 +94,9 @@ impl NewFolder {
     }
 
     /// Syncs the content to disk, and renames the folder to its final path.
-    pub(crate) fn finish(mut self) -> anyhow::Result<()> {
+    pub fn finish(mut self) -> Result<(), NewFolderError> {
         // One sync for all files: a thousand proxies have six thousand files, and syncing each would be slow.
-        rustix::fs::syncfs(fs_err::File::open(&self.part)?)?;
+        rustix::fs::syncfs(fs_err::File::open(&self.part)?).map_err(io::Error::from)?;
         fs_err::rename(&self.part, &self.path)?;
         self.is_finished = true;
         Ok(())
@@ -93,7 +114,7 @@ impl Drop for NewFolder {
     }
 }
 
-fn create_folder(folder: &Path, mode: u32) -> anyhow::Result<()> {
+fn create_folder(folder: &Path, mode: u32) -> Result<(), NewFolderError> {
     let created = std::fs::DirBuilder::new().mode(mode).create(folder);
-    created.with_context(|| format!("cannot create `{}`", folder.display()))
+    created.map_err(|error| NewFolderError::Create(folder.to_owned(), error))
 }
