@@ -1,9 +1,10 @@
-//! The client of the admin API, which the commands use. It never retries.
+//! The client of the admin API, which the commands use. Only the wait for a policy revision repeats requests.
 
 mod error;
 mod exchange;
 #[cfg(test)]
 mod tests;
+mod until_synced;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ use crate::api::{
 };
 use crate::convergence::{ConvergenceView, WaitAnswer, WaitRequest};
 use crate::endpoints::{AcceptedEndpoints, EndpointList};
-use crate::journal::{JournalPage, query_string};
+use crate::journal::{JournalPage, MAX_JOURNAL_PAGE, query_string};
 use crate::plan::{Plan, PlanRequest};
 use crate::proxies::{MAX_PROXY_PAGE, ProxyPage, ProxyQuery};
 use crate::releases::{Applied, ApplyRequest, MAX_APPLY, too_large};
@@ -206,6 +207,20 @@ impl Client {
     /// The journal's entries of a query, at most [`crate::MAX_JOURNAL_PAGE`] of them.
     pub async fn journal(&self, query: &JournalQuery) -> Result<JournalPage, ClientError> {
         self.call::<(), _>(Method::GET, &format!("/v1/journal?{}", query_string(query)), None).await
+    }
+
+    /// The newest entries up to the limit of a query; without one, all of them, from as many pages as that needs.
+    pub async fn journal_pages(&self, query: JournalQuery) -> Result<JournalPage, ClientError> {
+        let mut all = self.journal(&query).await?;
+        // The newest come first, so that the control plane reads nothing from before `since`.
+        let mut is_full = query.limit.is_none() && all.entries.len() >= MAX_JOURNAL_PAGE;
+        while is_full {
+            let before = all.entries.first().map(|entry| entry.sequence);
+            let earlier = self.journal(&JournalQuery { before, ..query }).await?.entries;
+            is_full = earlier.len() >= MAX_JOURNAL_PAGE;
+            all.entries.splice(0..0, earlier);
+        }
+        Ok(all)
     }
 
     /// Enrolls proxies, all or none.

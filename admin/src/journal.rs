@@ -24,6 +24,18 @@ pub struct JournalPage {
     pub dropped: u64,
 }
 
+impl JournalPage {
+    /// The number after which the next page begins, if this one began after `cursor`. A full page may have others after
+    /// it. Numbers that are lower than before are those of another state folder, which is read from its beginning.
+    pub fn next_cursor(&self, cursor: u64) -> u64 {
+        match self.entries.last() {
+            _ if self.last < cursor => 0,
+            Some(last) if self.entries.len() >= MAX_JOURNAL_PAGE => last.sequence,
+            _ => self.last,
+        }
+    }
+}
+
 /// The user who sent a request to the admin socket, as the kernel reports it, not as the request states.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operator {

@@ -3,7 +3,7 @@
 mod follow;
 mod table;
 
-use ironmesh_admin::{Client, ClientError, JournalPage, MAX_JOURNAL_PAGE};
+use ironmesh_admin::JournalPage;
 use ironmesh_catalog::JournalQuery;
 use jiff::Timestamp;
 
@@ -18,7 +18,7 @@ const DEFAULT_LIMIT: usize = 100;
 pub(crate) async fn journal(arguments: JournalArguments, output: Output) -> anyhow::Result<()> {
     let client = ResolvedSettings::load(&arguments.config)?.client();
     let query = query(&arguments, Timestamp::now());
-    let page = first_page(&client, query).await?;
+    let page = client.journal_pages(query).await?;
     if arguments.follow {
         return follow::follow(&client, query.kind, page, output).await;
     }
@@ -41,23 +41,6 @@ fn query(arguments: &JournalArguments, now: Timestamp) -> JournalQuery {
         (None, Some(_)) => None,
     };
     JournalQuery { since, kind: arguments.kind, limit, ..JournalQuery::default() }
-}
-
-/// The newest entries up to the limit of a query; without one, all of them, page by page.
-async fn first_page(client: &Client, query: JournalQuery) -> Result<JournalPage, ClientError> {
-    if query.limit.is_some() {
-        return client.journal(&query).await;
-    }
-    // The newest come first, so that the control plane reads nothing from before `since`.
-    let mut all = client.journal(&query).await?;
-    let mut is_full = all.entries.len() >= MAX_JOURNAL_PAGE;
-    while is_full {
-        let before = all.entries.first().map(|entry| entry.sequence);
-        let earlier = client.journal(&JournalQuery { before, ..query }).await?.entries;
-        is_full = earlier.len() >= MAX_JOURNAL_PAGE;
-        all.entries.splice(0..0, earlier);
-    }
-    Ok(all)
 }
 
 /// Tells that entries are missing.

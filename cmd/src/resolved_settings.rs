@@ -7,10 +7,7 @@ use anyhow::Context;
 use ironmesh_admin::Client;
 use ironmesh_catalog::Provider;
 use ironmesh_config_language::{Document, render};
-use ironmesh_config_settings::{
-    AzureCloudSetting, AzureCredentialSetting, AzureSettings, ConsulSettings, EtcdSettings,
-    PolicyLocation, Settings, load_settings,
-};
+use ironmesh_config_settings::{PolicyLocation, Settings, load_settings};
 use ironmesh_control_plane::Options;
 
 use crate::cli::ConfigArgument;
@@ -25,7 +22,7 @@ const POLICY: &str = "/etc/ironmesh/policy";
 /// The settings, with defaults filled in and paths made absolute.
 #[derive(Debug)]
 pub(crate) struct ResolvedSettings {
-    /// The settings. Paths of `consul` and `azure` are already relative to the settings file.
+    /// The settings, with resolved paths.
     pub(crate) settings: Settings,
     /// The settings file.
     pub(crate) file: PathBuf,
@@ -58,23 +55,15 @@ impl ResolvedSettings {
         })?;
         // Paths in the settings file are relative to that file.
         let folder = std::path::absolute(path)?.parent().map(Path::to_owned).unwrap_or_default();
-        let named = |path: &Option<PathBuf>| path.as_ref().map(|path| folder.join(path));
-        let state = named(&settings.state).map_or_else(default_state, Ok)?;
+        let settings = settings.with_paths_below(&folder);
+        let state = settings.state.clone().map_or_else(default_state, Ok)?;
+        let policy = settings.policy.clone();
+        let key_encryption_key = settings.key_encryption_key.clone();
         Ok(Self {
-            policy: match &settings.policy {
-                None => PolicyLocation::Folder(POLICY.into()),
-                Some(PolicyLocation::Folder(path)) => PolicyLocation::Folder(folder.join(path)),
-                Some(PolicyLocation::Etcd(etcd)) => PolicyLocation::Etcd(etcd_below(&folder, etcd)),
-                Some(PolicyLocation::Releases) => PolicyLocation::Releases,
-            },
-            key_encryption_key: named(&settings.key_encryption_key)
-                .unwrap_or_else(|| state.join("kek")),
+            policy: policy.unwrap_or_else(|| PolicyLocation::Folder(POLICY.into())),
+            key_encryption_key: key_encryption_key.unwrap_or_else(|| state.join("kek")),
             state,
-            settings: Settings {
-                consul: consul_below(&folder, &settings.consul),
-                azure: azure_below(&folder, &settings.azure),
-                ..settings
-            },
+            settings,
             file: path.to_owned(),
             is_read,
         })
@@ -101,48 +90,6 @@ impl ResolvedSettings {
     pub(crate) fn admin_socket(&self) -> PathBuf {
         self.state.join("admin.sock")
     }
-}
-
-/// The same settings, with paths relative to `folder` resolved.
-fn etcd_below(folder: &Path, etcd: &EtcdSettings) -> EtcdSettings {
-    let join = |path: &PathBuf| folder.join(path);
-    EtcdSettings {
-        ca: etcd.ca.as_ref().map(join),
-        identity: etcd.identity.as_ref().map(|(certificate, key)| (join(certificate), join(key))),
-        user: etcd.user.as_ref().map(|(name, password)| (name.clone(), join(password))),
-        ..etcd.clone()
-    }
-}
-
-/// The same settings, with paths relative to `folder` resolved.
-fn consul_below(folder: &Path, consul: &ConsulSettings) -> ConsulSettings {
-    let join = |path: &PathBuf| folder.join(path);
-    ConsulSettings {
-        token_file: consul.token_file.as_ref().map(join),
-        ca: consul.ca.as_ref().map(join),
-        identity: consul.identity.as_ref().map(|(certificate, key)| (join(certificate), join(key))),
-        ..consul.clone()
-    }
-}
-
-/// The same settings, with paths relative to `folder` resolved.
-fn azure_below(folder: &Path, azure: &AzureSettings) -> AzureSettings {
-    let mut azure = azure.clone();
-    let file = match &mut azure.credential {
-        AzureCredentialSetting::ManagedIdentity { .. } => None,
-        AzureCredentialSetting::WorkloadIdentity { token_file: file, .. }
-        | AzureCredentialSetting::ClientSecret { secret_file: file, .. } => Some(file),
-    };
-    let ca = match &mut azure.cloud {
-        AzureCloudSetting::Custom { ca, .. } => ca.as_mut(),
-        AzureCloudSetting::Public | AzureCloudSetting::UsGovernment | AzureCloudSetting::China => {
-            None
-        }
-    };
-    for path in file.into_iter().chain(ca) {
-        *path = folder.join(&*path);
-    }
-    azure
 }
 
 /// The default state folder: `/var/lib/ironmesh` for root, otherwise below the user's state folder.

@@ -8,6 +8,7 @@ mod egress;
 mod host;
 mod ingress;
 mod matching;
+mod outside_caller;
 mod path;
 mod port_verdict;
 mod question;
@@ -41,6 +42,7 @@ pub use ingress::{
     ingress_verdict,
 };
 pub use matching::Mismatch;
+pub use outside_caller::{InvalidOutsideCaller, OutsideCaller};
 use port_verdict::evaluate_port;
 pub use port_verdict::{GrantingRule, PortVerdict, UnmetRule};
 pub use question::{Question, QuestionError};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ironmesh_admin::{Client, ClientError, JournalPage, MAX_JOURNAL_PAGE};
+use ironmesh_admin::{Client, ClientError, JournalPage};
 use ironmesh_catalog::text::{chain, escape_output};
 use ironmesh_catalog::{JournalEntry, JournalKind, JournalQuery};
 use tokio::time::{MissedTickBehavior, interval};
@@ -32,7 +32,7 @@ pub(super) async fn follow(
         if !write_if_open(format_args!("{}", text(&page.entries, output)?))? {
             return Ok(());
         }
-        cursor = next_cursor(&page, cursor);
+        cursor = page.next_cursor(cursor);
         page = loop {
             ticks.tick().await;
             let query = JournalQuery { kind, after: Some(cursor), ..JournalQuery::default() };
@@ -45,16 +45,6 @@ pub(super) async fn follow(
             is_unreachable = true;
         };
         is_unreachable = false;
-    }
-}
-
-/// The number after which the next page begins. A full page may have others after it. Numbers that are lower than
-/// before are those of another state folder, which is read from its beginning.
-fn next_cursor(page: &JournalPage, cursor: u64) -> u64 {
-    match page.entries.last() {
-        _ if page.last < cursor => 0,
-        Some(last) if page.entries.len() >= MAX_JOURNAL_PAGE => last.sequence,
-        _ => page.last,
     }
 }
 

@@ -21,15 +21,22 @@ pub(super) async fn apply(arguments: ApplyArguments, output: Output) -> anyhow::
     check_source(&resolved.policy)?;
     let client = resolved.client();
     let loaded = load_folder(&arguments.path)?;
+    let record = PolicyRecord {
+        revision: loaded.revision.clone(),
+        at: Timestamp::now(),
+        commit: commit(&arguments.path, "applying").await,
+        by: Some(current_user()),
+        message: arguments.message,
+    };
     let request = ApplyRequest {
         documents: loaded
             .documents
             .iter()
             .map(|d| (d.path.to_string(), d.text.to_string()))
             .collect(),
-        commit: commit(&arguments.path, "applying").await,
-        by: Some(current_user()),
-        message: arguments.message,
+        commit: record.commit.clone(),
+        by: record.by.clone(),
+        message: record.message.clone(),
     };
     let accepted = loaded.specification.is_some();
     let applied = if accepted { Some(client.apply(&request).await?) } else { None };
@@ -43,19 +50,10 @@ pub(super) async fn apply(arguments: ApplyArguments, output: Output) -> anyhow::
     let waited = wait::after_change(&client, &loaded.revision, arguments.wait, change).await;
     if output == Output::Json {
         let is_new = applied.as_ref().is_some_and(|applied| !applied.is_old);
-        let rejected = || Applied {
-            policy: PolicyRecord {
-                revision: loaded.revision.clone(),
-                at: Timestamp::now(),
-                commit: request.commit,
-                by: request.by,
-                message: request.message,
-            },
-            is_old: false,
-            findings: Vec::new(),
-            removals: Removals::default(),
+        let (policy, removals) = match applied {
+            Some(applied) => (applied.policy, applied.removals),
+            None => (record, Removals::default()),
         };
-        let Applied { policy, removals, .. } = applied.unwrap_or_else(rejected);
         outln!(
             "{:#}",
             json!({

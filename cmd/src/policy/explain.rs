@@ -3,15 +3,13 @@
 mod outside;
 mod text;
 
-use std::net::IpAddr;
-
 use ironmesh_admin::{Client, ClientError};
 use ironmesh_analysis::verdict::{
-    Answer, EgressQuestion, IngressQuestion, QuestionError, VerdictBasis, egress_verdict,
-    ingress_verdict, verdict,
+    Answer, EgressQuestion, IngressQuestion, OutsideCaller, QuestionError, VerdictBasis,
+    egress_verdict, ingress_verdict, verdict,
 };
 use ironmesh_analysis::{Question, Request};
-use ironmesh_catalog::{Hostname, Records, Snapshot};
+use ironmesh_catalog::{Records, Snapshot};
 use ironmesh_control_plane::advice;
 use ironmesh_control_plane::forecast::offline::snapshot;
 use serde::Serialize;
@@ -154,22 +152,9 @@ fn question(arguments: PolicyExplainArguments) -> Result<AnyQuestion, UsageError
             Ok(AnyQuestion::Outward(EgressQuestion { caller, to, request }))
         }
         (None, Some(service), None) => {
-            let (addresses, names): (Vec<_>, Vec<_>) =
-                from_outside.into_iter().partition(|one| one.parse::<IpAddr>().is_ok());
-            let is_name =
-                |name: &String| name.starts_with("spiffe://") || Hostname::new(name).is_ok();
-            if let Some(neither) = names.iter().find(|name| !is_name(name)) {
-                let message = format!(
-                    "`{neither}` is neither an address (10.1.2.3) nor a certificate name (a SPIFFE ID or a DNS name)"
-                );
-                return Err(UsageError(message));
-            }
-            let mut addresses = addresses.iter().filter_map(|one| one.parse().ok());
-            let address = addresses.next();
-            if let Some(other) = addresses.next() {
-                let message = format!("a call has one source address: remove `{other}`");
-                return Err(UsageError(message));
-            }
+            let caller = OutsideCaller::parse(from_outside);
+            let OutsideCaller { names, address } =
+                caller.map_err(|error| UsageError(error.to_string()))?;
             Ok(AnyQuestion::Inward(IngressQuestion { service, port, names, address, request }))
         }
         _ => Err(UsageError(

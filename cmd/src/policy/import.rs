@@ -1,6 +1,6 @@
 //! `ironmesh policy import`: reads YAML, writes TOML, and reports what could not be converted.
 
-use std::io::{Read, Write as _};
+use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::Context as _;
@@ -9,6 +9,7 @@ use ironmesh_admin::FindingView;
 use ironmesh_catalog::Finding;
 use ironmesh_catalog::text::escape_output;
 use ironmesh_config_language::{Document, ImportDialect, ImportError, Imported, Remark, render};
+use ironmesh_config_sources::read_input;
 use serde_json::{Value, json};
 
 use super::check::counted;
@@ -17,13 +18,10 @@ use crate::color;
 use crate::exit::{InvalidInput, UsageError};
 use crate::stdout::{out, outln};
 
-/// The largest input in bytes, which is also the limit for a file of the policy folder.
-const MAX_BYTES: u64 = 4 * 1024 * 1024;
-
 /// Converts resources in YAML to policy in TOML.
 pub(crate) fn import(arguments: &ImportArguments, output: Output) -> anyhow::Result<()> {
-    let documents =
-        arguments.files.iter().map(|path| read(path)).collect::<anyhow::Result<Vec<_>>>()?;
+    let documents = arguments.files.iter().map(|path| read_input(path));
+    let documents = documents.collect::<Result<Vec<_>, _>>()?;
     let dialect = arguments.from.map(|from| match from {
         SourceMesh::Smi => ImportDialect::Smi,
         SourceMesh::Osm => ImportDialect::Osm,
@@ -37,29 +35,6 @@ pub(crate) fn import(arguments: &ImportArguments, output: Output) -> anyhow::Res
         Err(ImportError::Broken(findings)) => report_broken(&findings, &documents, output),
         Err(ImportError::Unclear(spots)) => Err(ambiguous(&spots)),
     }
-}
-
-/// Reads a file, or stdin for `-`.
-fn read(path: &Path) -> anyhow::Result<Document> {
-    if path.as_os_str() == "-" {
-        return text("stdin", std::io::stdin().lock());
-    }
-    text(&path.display().to_string(), fs::File::open(path)?)
-}
-
-/// Reads UTF-8 text within the size limit.
-fn text(name: &str, input: impl Read) -> anyhow::Result<Document> {
-    let mut bytes = Vec::new();
-    let read = input.take(MAX_BYTES + 1).read_to_end(&mut bytes);
-    read.with_context(|| format!("`{name}` cannot be read"))?;
-    if u64::try_from(bytes.len()).is_ok_and(|length| length > MAX_BYTES) {
-        anyhow::bail!("`{name}` is larger than 4 MiB: pass only policy resources");
-    }
-    let text = String::from_utf8(bytes).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        anyhow::anyhow!("`{name}` is not UTF-8 from byte {at} on: save it as UTF-8")
-    })?;
-    Ok(Document::new(name, text))
 }
 
 #[expect(clippy::print_stderr, reason = "stdout is the policy")]

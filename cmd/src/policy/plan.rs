@@ -2,13 +2,8 @@
 
 mod text;
 
-use std::sync::Arc;
-
 use ironmesh_admin::PlanRequest;
-use ironmesh_analysis::verdict::VerdictBasis;
-use ironmesh_config_language::Loaded;
-use ironmesh_control_plane::forecast::offline::{example_proxies, records, snapshot};
-use ironmesh_control_plane::forecast::{add_findings, forecast};
+use ironmesh_control_plane::forecast::offline::plan as offline_plan;
 
 use super::{check, offline};
 use crate::cli::{Output, PlanArguments};
@@ -30,16 +25,9 @@ pub(crate) async fn plan(arguments: &PlanArguments, output: Output) -> anyhow::R
     }
     let plan = if let Some(folder) = &arguments.offline {
         let (old, before) = offline::load(folder, output)?;
-        let proxies = example_proxies(&before, &specification);
-        let records = records(&proxies);
-        let before = Arc::new(snapshot(&resolved.settings, &before, records));
-        let basis = VerdictBasis::PolicyOnly;
-        let with_fields = arguments.resources;
-        let mut plan = forecast(&before, &specification, &proxies, basis, with_fields, &|| true)?;
-        let views =
-            |loaded: &Loaded| -> Vec<_> { loaded.findings.iter().map(Into::into).collect() };
-        add_findings(&mut plan, &views(&old), &views(&loaded));
-        plan
+        let before = (&before, &*check::views(&old));
+        let after = (&specification, &*check::views(&loaded));
+        offline_plan(&resolved.settings, before, after, arguments.resources)?
     } else {
         let documents = loaded.documents.iter();
         let documents = documents.map(|one| (one.path.to_string(), one.text.to_string()));

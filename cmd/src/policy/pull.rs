@@ -1,6 +1,5 @@
 //! `ironmesh policy pull`: writes a policy revision from etcd to a folder.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use ironmesh_config_sources::Pushed;
@@ -24,15 +23,8 @@ pub(crate) async fn pull(arguments: PullArguments, output: Output) -> anyhow::Re
         fs_err::remove_dir(&arguments.path)?;
     }
     let folder = NewFolder::create(&arguments.path, 0o777)?;
-    let paths = documents.iter().map(|document| Path::new(&*document.path));
-    // Sorted by path, so that each folder comes after its parent.
-    let folders: BTreeSet<_> = paths.flat_map(|path| path.ancestors().skip(1)).collect();
-    for inner in folders.into_iter().filter(|path| !path.as_os_str().is_empty()) {
-        folder.create_subfolder(inner)?;
-    }
-    for document in &documents {
-        folder.write(Path::new(&*document.path), &document.text, 0o666)?;
-    }
+    let files = documents.iter().map(|document| (Path::new(&*document.path), &*document.text));
+    folder.write_all(files, 0o666)?;
     folder.finish()?;
     let path = arguments.path.display();
     match output {

@@ -1,8 +1,8 @@
 //! `ironmesh policy push`: pushes a policy folder to etcd, if the policy is accepted.
 
 use ironmesh_catalog::{PolicyRecord, Removals};
-use ironmesh_config_language::{Loaded, load_documents};
-use ironmesh_config_sources::{EtcdPolicy, PolicyError, load_folder};
+use ironmesh_config_language::Loaded;
+use ironmesh_config_sources::{EtcdPolicy, PublishOutcome, load_folder};
 use jiff::Timestamp;
 use serde_json::json;
 
@@ -26,8 +26,7 @@ pub(crate) async fn push(arguments: PushArguments, output: Output) -> anyhow::Re
         by: Some(current_user()),
         message: arguments.message,
     };
-    let (outcome, removals) =
-        publish(&mut etcd, &loaded, &record, arguments.expect.as_deref()).await?;
+    let (outcome, removals) = etcd.publish(&loaded, &record, arguments.expect.as_deref()).await?;
     if output == Output::Text {
         print_outcome(outcome, &removals, &etcd, &loaded)?;
     }
@@ -36,7 +35,7 @@ pub(crate) async fn push(arguments: PushArguments, output: Output) -> anyhow::Re
         wait::after_change(&client, &record.revision, arguments.wait, Change::pushed(accepted))
             .await;
     if output == Output::Json {
-        let (pushed, findings) = (outcome == Outcome::Pushed, views(&loaded));
+        let (pushed, findings) = (outcome == PublishOutcome::Pushed, views(&loaded));
         outln!(
             "{:#}",
             json!({
@@ -49,44 +48,9 @@ pub(crate) async fn push(arguments: PushArguments, output: Output) -> anyhow::Re
     wait::finish(waited, arguments.wait, output)
 }
 
-/// The outcome of a push.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// The policy has errors.
-    Rejected,
-    /// The revision is already the current one.
-    Current,
-    /// The revision is now the current one.
-    Pushed,
-}
-
-/// Pushes a loaded policy if it is accepted and not current. Also returns the objects that it removes.
-pub(super) async fn publish(
-    etcd: &mut EtcdPolicy,
-    loaded: &Loaded,
-    record: &PolicyRecord,
-    expected: Option<&str>,
-) -> anyhow::Result<(Outcome, Removals)> {
-    let Some(specification) = &loaded.specification else {
-        return Ok((Outcome::Rejected, Removals::default()));
-    };
-    let kept = etcd.kept().await?;
-    let current = kept.current.and_then(|at| kept.records.get(at));
-    let is_current = current.is_some_and(|current| current.revision == record.revision);
-    if is_current && is_whole(etcd, loaded).await? {
-        return Ok((Outcome::Current, Removals::default()));
-    }
-    // A damaged policy cannot be compared; the push replaces it.
-    let before = etcd.current().await.ok().map(|before| load_documents(before.documents));
-    let before = before.and_then(|before| before.specification);
-    let removals = before.map(|before| Removals::between(&before, specification));
-    etcd.push(record, &loaded.documents, expected).await?;
-    Ok((Outcome::Pushed, removals.unwrap_or_default()))
-}
-
 /// Prints the outcome for people.
 pub(super) fn print_outcome(
-    outcome: Outcome,
+    outcome: PublishOutcome,
     removals: &Removals,
     etcd: &EtcdPolicy,
     loaded: &Loaded,
@@ -94,24 +58,14 @@ pub(super) fn print_outcome(
     print_findings(loaded)?;
     let revision = &loaded.revision;
     match outcome {
-        Outcome::Rejected => Ok(()),
-        Outcome::Current => outln!("revision {revision} is already current: nothing to push"),
-        Outcome::Pushed => {
+        PublishOutcome::Rejected => Ok(()),
+        PublishOutcome::Current => {
+            outln!("revision {revision} is already current: nothing to push")
+        }
+        PublishOutcome::Pushed => {
             let documents = counted(loaded.documents.len(), "document");
             outln!("pushed revision {revision}: {documents}, to {}", etcd.name())?;
             if removals.removed.is_empty() { Ok(()) } else { outln!("it removes {removals}") }
         }
-    }
-}
-
-/// Whether etcd holds the complete current policy.
-///
-/// The list of pushes only records what was pushed. Keys may have been deleted or overwritten since, and then a push
-/// of the same revision repairs them.
-async fn is_whole(etcd: &mut EtcdPolicy, loaded: &Loaded) -> Result<bool, PolicyError> {
-    match etcd.current().await {
-        Ok(current) => Ok(*current.documents == *loaded.documents),
-        Err(PolicyError::Nothing { .. } | PolicyError::Damaged(_)) => Ok(false),
-        Err(error) => Err(error),
     }
 }

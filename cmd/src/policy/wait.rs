@@ -1,23 +1,17 @@
 //! `ironmesh policy wait`: waits until every proxy that a policy revision touches has ACKed it.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, bail};
 use ironmesh_admin::{
-    Client, ClientError, LaggardView, MAX_WAIT, SyncState, WaitAnswer, WaitOutcome, WaitRequest,
+    Client, ClientError, LaggardView, SyncState, WaitAnswer, WaitOutcome, WaitRequest,
 };
 use ironmesh_catalog::PolicyRevision;
 use ironmesh_config_settings::PolicyLocation;
 use ironmesh_config_sources::load_folder;
-use tokio::time::{Instant, sleep};
 
 use crate::cli::{Output, WaitArguments, WaitLimits, WaitOption};
 use crate::proxy::nacked;
 use crate::resolved_settings::ResolvedSettings;
 use crate::stdout::{out, outln};
-
-/// The pause before the next attempt to reach a control plane that restarts.
-const RECONNECT_PAUSE: Duration = Duration::from_millis(200);
 
 /// Waits for a revision.
 pub(super) async fn wait(arguments: WaitArguments, output: Output) -> anyhow::Result<()> {
@@ -97,51 +91,14 @@ pub(super) fn finish(waited: Waited, option: WaitOption, output: Output) -> anyh
     fail_unless_synced(&answer, limits)
 }
 
-/// Waits until a revision is synced or superseded, or the time is over. A control plane that restarts meanwhile is asked
-/// again.
+/// Waits for the revision of the request, and tells the operator so.
 async fn until_synced(
     client: &Client,
     mut request: WaitRequest,
     limits: WaitLimits,
 ) -> Result<WaitAnswer, ClientError> {
-    let deadline = Instant::now() + limits.timeout;
     request.include_disconnected = limits.include_disconnected;
-    // The first answer comes at once, and names the revision: a restart changes it no more.
-    let mut has_answered = false;
-    loop {
-        if has_answered {
-            let left = deadline.saturating_duration_since(Instant::now()).min(MAX_WAIT);
-            request.timeout_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
-        }
-        let is_over = || Instant::now() >= deadline;
-        match client.policy_wait(&request).await {
-            Ok(answer) => {
-                let is_decided =
-                    matches!(answer.outcome, WaitOutcome::Synced | WaitOutcome::Superseded);
-                if is_decided || is_over() {
-                    return Ok(answer);
-                }
-                if !has_answered {
-                    announce(&answer);
-                }
-                has_answered = true;
-                // Once it was active, another active revision supersedes it.
-                request.may_become_active = answer.outcome == WaitOutcome::NotActive;
-                if !answer.revision.is_empty() {
-                    request.revision = Some(answer.revision);
-                }
-            }
-            Err(error) if !has_answered || is_over() || !error.is_unreachable() => {
-                return Err(error);
-            }
-            Err(_) => {
-                // After a restart it may take a moment until this revision is active again.
-                request.may_become_active = true;
-                request.was_active = false;
-                sleep(RECONNECT_PAUSE).await;
-            }
-        }
-    }
+    client.wait_until_synced(request, limits.timeout, announce).await
 }
 
 /// Tells the operator what the wait is for.

@@ -7,12 +7,12 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use ironmesh_admin::{
-    BootstrapRequest, Client, EnrolledProxy, EnrollmentRequest, MAX_ENROLLMENTS,
-};
+use ironmesh_admin::{BootstrapRequest, Client, EnrolledProxy, EnrollmentRequest, MAX_ENROLLMENTS};
 use ironmesh_catalog::{HostUpstream, NodeMetadata, TrustDomain, Upstream};
 use ironmesh_sidecar::envoy::{self, Admin};
-use ironmesh_sidecar_folder::{CommonFiles, NewFolder, NewProxy, create_keys, write_bootstraps};
+use ironmesh_sidecar_folder::{
+    CommonFiles, NewFolder, NewProxy, create_keys, quoted, start_command, write_bootstraps,
+};
 use serde_json::json;
 use tokio::task::block_in_place;
 
@@ -163,7 +163,7 @@ fn print_one(
     else {
         return Ok(());
     };
-    let command = command(out);
+    let command = start_command(out);
     match output {
         Output::Json => outln!(
             "{:#}",
@@ -215,7 +215,7 @@ fn print_batch(
                     "address": enrolled.address,
                     "folder": enrolled.folder,
                     "expires_at": enrolled.enrollment.expires_at,
-                    "command": command(&enrolled.folder),
+                    "command": start_command(&enrolled.folder),
                 })
             };
             let proxies: Vec<_> = all.iter().map(proxy).collect();
@@ -238,7 +238,7 @@ fn print_batch(
             if let Some(more @ 1..) = notes.len().checked_sub(SHOWN_NOTES) {
                 outln!("note: {more} more like this; --output json shows all")?;
             }
-            outln!("start the first with:\n\n  {}\n", command(&first.folder))?;
+            outln!("start the first with:\n\n  {}\n", start_command(&first.folder))?;
         }
     }
     Ok(())
@@ -259,19 +259,6 @@ const SHOWN_NOTES: usize = 5;
 
 fn admin(arguments: &BootstrapArguments) -> Admin {
     if arguments.admin_tcp { Admin::Tcp } else { Admin::Socket }
-}
-
-/// The complete command that starts Envoy.
-fn command(folder: &Path) -> String {
-    let configuration = folder.join(envoy::CONFIGURATION);
-    format!("envoy -c {} --disable-hot-restart --drain-time-s 30", quoted(&configuration))
-}
-
-/// A path quoted for a shell.
-fn quoted(path: &Path) -> String {
-    let text = path.display().to_string();
-    let is_plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+@%:,".contains(c));
-    if is_plain { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 /// The upstream services and the upstream hosts.

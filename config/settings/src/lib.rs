@@ -6,6 +6,7 @@
 mod azure;
 mod consul;
 mod endpoints;
+mod paths;
 mod policy;
 mod risks;
 mod servers;

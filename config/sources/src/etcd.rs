@@ -14,11 +14,12 @@
 //! has no effect on it. An incomplete push leaves nothing: its chunks end with its lease. The name of a push
 //! is its lease, which etcd never assigns twice.
 //!
-//! This module never interprets documents, and never decides when they become active.
+//! This module never decides when documents become active.
 
 mod error;
 mod follow;
 mod layout;
+mod publish;
 mod push;
 mod read;
 
@@ -32,6 +33,7 @@ use layout::Layout;
 
 pub use error::{DamagedPush, PolicyError};
 pub use follow::EtcdFollower;
+pub use publish::PublishOutcome;
 pub use push::PushError;
 pub use read::RetainedPolicies;
 

@@ -5,12 +5,14 @@
 
 mod etcd;
 mod folder;
+mod input;
 
 pub use etcd::{
-    DamagedPush, EtcdFollower, EtcdPolicy, PolicyError, PushError, Pushed, RetainedPolicies,
-    etcd_options,
+    DamagedPush, EtcdFollower, EtcdPolicy, PolicyError, PublishOutcome, PushError, Pushed,
+    RetainedPolicies, etcd_options,
 };
 pub use folder::{
     CommitError, Folder, FolderError, FolderWatch, WatchError, author_of, commit_of, load_folder,
     read_folder, watch_folder,
 };
+pub use input::{InputError, read_input};

@@ -4,6 +4,8 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use imbl::OrdMap;
+use ironmesh_admin::{FindingView, Plan};
+use ironmesh_analysis::verdict::VerdictBasis;
 use ironmesh_catalog::{
     Inputs, JoinRecord, LogFolder, Mesh, MeshSpecification, NodeMetadata, Participation, Proxy,
     ProxyId, Records, Service, Snapshot, TcpAccesses, TrustBundle, reserved_ports,
@@ -13,7 +15,7 @@ use ironmesh_providers::{GuardedEndpoints, discover};
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use super::{ForecastProxy, placeholder_certificate};
+use super::{ForecastCancelled, ForecastProxy, add_findings, forecast, placeholder_certificate};
 
 /// The snapshot of a policy with exactly these join records.
 pub fn snapshot(
@@ -35,6 +37,21 @@ pub fn snapshot(
         trust_bundle: Arc::new(TrustBundle { roots: "the roots of the mesh".to_owned() }),
     };
     Snapshot::assemble(inputs, TcpAccesses::default())
+}
+
+/// The plan of a change from one policy to another, each with its findings, for a mesh of example proxies.
+pub fn plan(
+    settings: &Settings,
+    (before, findings_before): (&Arc<MeshSpecification>, &[FindingView]),
+    (after, findings_after): (&Arc<MeshSpecification>, &[FindingView]),
+    with_fields: bool,
+) -> Result<Plan, ForecastCancelled> {
+    let proxies = example_proxies(before, after);
+    let before = Arc::new(snapshot(settings, before, records(&proxies)));
+    let basis = VerdictBasis::PolicyOnly;
+    let mut plan = forecast(&before, after, &proxies, basis, with_fields, &|| true)?;
+    add_findings(&mut plan, findings_before, findings_after);
+    Ok(plan)
 }
 
 /// One example proxy for each service of either policy. (No proxy is enrolled for a subset or an external service.)

@@ -6,8 +6,10 @@
 mod all_cores;
 mod new_folder;
 mod proxy_files;
+mod start_command;
 
 pub use new_folder::{NewFolder, NewFolderError};
 pub use proxy_files::{
     AddressRangeExceeded, CommonFiles, NewProxy, ProxyFilesError, create_keys, write_bootstraps,
 };
+pub use start_command::{quoted, start_command};

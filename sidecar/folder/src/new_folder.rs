@@ -1,5 +1,6 @@
 //! A folder that appears complete or not at all.
 
+use std::collections::BTreeSet;
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -90,6 +91,24 @@ impl NewFolder {
         options.mode(mode);
         let mut file = options.open(self.part.join(name))?;
         file.write_all(content.as_bytes())?;
+        Ok(())
+    }
+
+    /// Writes new files inside, with this mode, and creates the folders that they need.
+    pub fn write_all<'a>(
+        &self,
+        files: impl Iterator<Item = (&'a Path, &'a str)> + Clone,
+        mode: u32,
+    ) -> Result<(), NewFolderError> {
+        // Sorted by path, so that each folder comes after its parent.
+        let folders: BTreeSet<_> =
+            files.clone().flat_map(|(path, _)| path.ancestors().skip(1)).collect();
+        for inner in folders.into_iter().filter(|path| !path.as_os_str().is_empty()) {
+            self.create_subfolder(inner)?;
+        }
+        for (path, content) in files {
+            self.write(path, content, mode)?;
+        }
         Ok(())
     }
 
