@@ -8,6 +8,9 @@ use crate::workspace::{metadata, root};
 const MOST_LINES: usize = 600;
 const MEDIAN_LINES: usize = 150;
 
+/// The most lines of the binary, without tests: it only wires and prints, and other crates do the rest.
+const MOST_LINES_OF_CMD: usize = 6_000;
+
 /// Names that do not describe the content.
 const EMPTY_NAMES: &[&str] =
     &["common.rs", "helpers.rs", "misc.rs", "mod.rs", "util.rs", "utils.rs"];
@@ -46,6 +49,47 @@ fn files_are_short() {
     assert!(too_long.is_empty(), "\n{}", too_long.join("\n"));
     let (median, _) = &lengths[lengths.len() / 2];
     assert!(*median <= MEDIAN_LINES, "the median file has {median} lines, at most {MEDIAN_LINES}");
+}
+
+#[test]
+fn cmd_stays_small() {
+    let sources = root().join("cmd/src");
+    let is_test =
+        |path: &PathBuf| path.ends_with("tests.rs") || path.iter().any(|folder| folder == "tests");
+    let files = rust_files().into_iter().filter(|path| path.starts_with(&sources));
+    let files = files.filter(|path| !is_test(&path.strip_prefix(&sources).unwrap().to_owned()));
+    let lines: usize =
+        files.map(|path| lines_without_tests(&fs_err::read_to_string(path).unwrap())).sum();
+    assert!(lines > 1_000, "the walk found only {lines} lines");
+    assert!(
+        lines <= MOST_LINES_OF_CMD,
+        "`cmd` has {lines} lines without tests, at most {MOST_LINES_OF_CMD}: move what neither wires nor prints"
+    );
+}
+
+/// The number of lines, without `#[cfg(test)]` modules, which rustfmt ends with a brace of the same indentation.
+fn lines_without_tests(text: &str) -> usize {
+    let (mut count, mut lines) = (0, text.lines().peekable());
+    while let Some(line) = lines.next() {
+        let is_test = line.trim() == "#[cfg(test)]";
+        let Some(module) = lines.next_if(|next| is_test && next.trim().starts_with("mod ")) else {
+            count += 1;
+            continue;
+        };
+        if module.ends_with('{') {
+            let end = line.replace("#[cfg(test)]", "}");
+            lines.by_ref().take_while(|line| *line != end).for_each(drop);
+        }
+    }
+    count
+}
+
+#[test]
+fn lines_of_test_modules_do_not_count() {
+    let text = "fn a() {}\n#[cfg(test)]\nmod tests {\n    fn b() {\n    }\n}\nfn c() {}\n";
+    assert_eq!(lines_without_tests(text), 2);
+    assert_eq!(lines_without_tests("fn a() {}\n\n#[cfg(test)]\nmod tests;\n"), 2);
+    assert_eq!(lines_without_tests("#[cfg(test)]\nuse a::b;\n"), 2);
 }
 
 #[test]
