@@ -130,6 +130,9 @@ pub struct RevisionView {
 pub struct RollbackRequest {
     /// The revision, or a prefix of it that no other stored revision has.
     pub revision: String,
+    /// The revision that must be active, or a prefix of it; none for any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expect: Option<String>,
     /// The user who rolls back.
     pub by: Option<String>,
     /// The reason.

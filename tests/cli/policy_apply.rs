@@ -8,17 +8,6 @@ use tokio::process::Command;
 
 use crate::server::{Server, files};
 
-/// A server whose policy comes from releases.
-fn open() -> Option<Server> {
-    let server = Server::open("")?;
-    let (xds, admin) = (server.loopback.socket(1, 15128), server.loopback.socket(1, 15014));
-    let settings = format!(
-        "state = \"state\"\npolicy.source = \"releases\"\n[listen]\nxds = \"{xds}\"\nadmin = \"{admin}\"\n"
-    );
-    server.workspace.write("ironmesh.toml", &settings);
-    Some(server)
-}
-
 fn service(name: &str) -> String {
     format!("[[service]]\nname = \"{name}\"\n")
 }
@@ -37,7 +26,7 @@ async fn policy(server: &Server) -> Value {
 
 #[tokio::test]
 async fn applied_policy_is_active_and_a_restart_keeps_it() {
-    let Some(server) = open() else { return };
+    let Some(server) = Server::open_with_releases() else { return };
     let mut child = server.start().await;
     let run = server.run(&["status"]);
     assert_eq!(run.code, 1, "{run:?}");
@@ -86,7 +75,7 @@ fn names(revisions: &[&str]) -> Vec<String> {
 
 #[tokio::test]
 async fn invalid_apply_keeps_the_active_policy() {
-    let Some(server) = open() else { return };
+    let Some(server) = Server::open_with_releases() else { return };
     let _child = server.start().await;
     let first = apply(&server, "one");
     server.workspace.write("rules/b.toml", "[[service]]\nnam = \"two\"\n");
@@ -110,7 +99,7 @@ async fn invalid_apply_keeps_the_active_policy() {
 
 #[tokio::test]
 async fn rollback_selects_an_earlier_release() {
-    let Some(server) = open() else { return };
+    let Some(server) = Server::open_with_releases() else { return };
     let mut child = server.start().await;
     let (first, second) = (apply(&server, "one"), apply(&server, "two"));
     let run =
@@ -133,6 +122,12 @@ async fn rollback_selects_an_earlier_release() {
     assert!(list["revisions"][1]["by"].is_string(), "{list:#}");
     let run = server.run(&["policy", "rollback", &first]);
     assert_eq!((run.code, run.stdout), (0, format!("revision {first} is already active\n")));
+    let run = server.run(&["policy", "rollback", &second, "--expect", &second]);
+    assert_eq!((run.code, &*run.stdout), (1, ""), "{run:?}");
+    let expected = format!("not rolled back: `{second}` is not active, but the revision {first}");
+    assert!(run.stderr.contains(&expected), "{run:?}");
+    assert_eq!(server.run(&["policy", "rollback", &second, "--expect", ""]).code, 2);
+    assert_eq!(policy(&server).await["revision"], first);
     let run = server.run(&["policy", "rollback", "nonsense"]);
     assert!(run.code == 1 && run.stderr.contains("no stored policy has a revision"), "{run:?}");
     assert!(child.terminate().await.success());
@@ -156,7 +151,7 @@ async fn apply_with_a_policy_folder_is_an_error_that_names_it() {
         "{run:?}"
     );
     assert!(run.stderr.contains("set `policy.source = \"releases\"`"), "{run:?}");
-    let Some(server) = open() else { return };
+    let Some(server) = Server::open_with_releases() else { return };
     let run = server.run(&["policy", "push", "rules"]);
     assert!(
         run.code == 1 && run.stderr.contains("policy comes from releases, not from etcd"),
@@ -167,7 +162,7 @@ async fn apply_with_a_policy_folder_is_an_error_that_names_it() {
 /// A limit on the size of files stands for a full disk: each write beyond it fails.
 #[tokio::test]
 async fn full_disk_keeps_the_active_release() {
-    let Some(server) = open() else { return };
+    let Some(server) = Server::open_with_releases() else { return };
     let serve = server.workspace.command(&["serve", "--config", "ironmesh.toml"]);
     let mut command = Command::new("sh");
     // In blocks of 512 bytes. Without the trap, the signal would end the process.

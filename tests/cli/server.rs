@@ -31,6 +31,17 @@ impl Server {
         Some(server)
     }
 
+    /// Opens a server whose policy comes from releases.
+    pub(crate) fn open_with_releases() -> Option<Self> {
+        let server = Self::open("")?;
+        let (xds, admin) = (server.loopback.socket(1, 15128), server.loopback.socket(1, 15014));
+        let settings = format!(
+            "state = \"state\"\npolicy.source = \"releases\"\n[listen]\nxds = \"{xds}\"\nadmin = \"{admin}\"\n"
+        );
+        server.workspace.write("ironmesh.toml", &settings);
+        Some(server)
+    }
+
     pub(crate) fn state(&self) -> PathBuf {
         self.workspace.path().join("state")
     }

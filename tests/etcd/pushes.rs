@@ -140,8 +140,11 @@ async fn last_twenty_revisions_are_kept_for_rollback() {
     let run = workspace.policy(&["rollback", &pushed[20]]).await;
     assert!(run.code == 1 && run.stderr.contains("has no policy revision"), "{run:?}");
 
+    let run = workspace.policy(&["rollback", &pushed[19], "--expect", &pushed[1]]).await;
+    assert!(run.code == 1 && run.stderr.contains("not pushed: anna@"), "{run:?}");
+    assert_eq!(kept().await, pushed[..20]);
     let run = workspace
-        .policy(&["rollback", &pushed[19], "--message", "too fast"])
+        .policy(&["rollback", &pushed[19], "--message", "too fast", "--expect", &pushed[0]])
         .await
         .assert_success();
     assert!(run.stdout.contains(&format!("pushed revision {}", pushed[19])), "{run:?}");

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand, ValueEnum};
 use ironmesh_admin::MAX_REASON;
 use ironmesh_catalog::{OutsideAuthority, ServiceAccount, ServiceName};
@@ -184,7 +185,7 @@ pub(crate) struct PushArguments {
     #[arg(long, value_name = "TEXT", value_parser = message)]
     pub(crate) message: Option<String>,
     /// Push only if this is the current revision in etcd
-    #[arg(long, value_name = "REV")]
+    #[arg(long, value_name = "REV", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) expect: Option<String>,
     #[command(flatten)]
     pub(crate) wait: WaitOption,
@@ -227,6 +228,9 @@ pub(crate) struct RollbackArguments {
     /// Roll back to this revision, given in full or by unique first characters
     #[arg(value_name = "REV")]
     pub(crate) revision: String,
+    /// Roll back only if this revision is active (in etcd: current), given in full or by its first characters
+    #[arg(long, value_name = "REV", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) expect: Option<String>,
     /// Store this reason with the rollback
     #[arg(long, value_name = "TEXT", value_parser = message)]
     pub(crate) message: Option<String>,

@@ -49,7 +49,8 @@ async fn roll_back_etcd(
     };
     // A push by another user after `kept()` must fail this rollback.
     let current = kept.current.and_then(|at| kept.records.get(at));
-    let expected = current.map(|current| current.revision.to_string());
+    let current = current.map(|current| current.revision.to_string());
+    let expected = arguments.expect.or(current);
     let (outcome, removals) = etcd.publish(&loaded, &record, expected.as_deref()).await?;
     if output == Output::Text {
         print_outcome(outcome, &removals, etcd, &loaded)?;
@@ -79,8 +80,8 @@ async fn request_rollback(
     arguments: RollbackArguments,
     output: Output,
 ) -> anyhow::Result<()> {
-    let RollbackArguments { revision, message, wait: option, .. } = arguments;
-    let request = RollbackRequest { revision, by: Some(current_user()), message };
+    let RollbackArguments { revision, expect, message, wait: option, .. } = arguments;
+    let request = RollbackRequest { revision, expect, by: Some(current_user()), message };
     let done = client.roll_back(&request).await?;
     if output == Output::Text {
         outln!("{}", text(&done, is_of_folder))?;

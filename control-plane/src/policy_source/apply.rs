@@ -56,6 +56,7 @@ impl PolicySource {
         releases: &Releases,
         request: &RollbackRequest,
     ) -> Result<RolledBack, ApiError> {
+        self.check_expected(request)?;
         let records = releases.records().map_err(|error| self.release_error(&error))?;
         let old = find(&request.revision, records)?;
         let release = releases.read(&old.revision).map_err(|error| self.release_error(&error))?;

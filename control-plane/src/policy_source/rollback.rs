@@ -82,6 +82,7 @@ impl PolicySource {
                 return self.select_release(&source.releases.clone(), request);
             }
         }
+        self.check_expected(request)?;
         self.keeper.keep();
         let stored = self.store.policies().map_err(|error| ApiError::Internal(chain(&error)))?;
         let kept = find(&request.revision, stored)?;
@@ -132,6 +133,26 @@ impl PolicySource {
             folder,
             removals: removals.unwrap_or_default(),
         })
+    }
+}
+
+impl PolicySource {
+    /// Fails unless the active revision is the one that the request expects, if it expects one.
+    pub(super) fn check_expected(&self, request: &RollbackRequest) -> Result<(), ApiError> {
+        let Some(expected) = &request.expect else { return Ok(()) };
+        let active = self.state.borrow().view.active_record.clone();
+        let conflict = match active {
+            Some(active) if active.revision.0.starts_with(expected.as_str()) => return Ok(()),
+            None => "no policy is active".to_owned(),
+            Some(PolicyRecord { revision, at, by, message, .. }) => {
+                let by = by.map(|by| format!(", by {by}")).unwrap_or_default();
+                let why = message.map(|text| format!(" (\"{text}\")")).unwrap_or_default();
+                format!(
+                    "`{expected}` is not active, but the revision {revision} since {at:.0}{by}{why}"
+                )
+            }
+        };
+        Err(ApiError::BadRequest(format!("not rolled back: {conflict}")))
     }
 }
 

@@ -48,7 +48,7 @@ fn revision(text: &str) -> PolicyRevision {
 
 fn rollback_to(text: &str) -> RollbackRequest {
     let (revision, by) = (revision(text).to_string(), Some("otto".to_owned()));
-    RollbackRequest { revision, by, message: None }
+    RollbackRequest { revision, expect: None, by, message: None }
 }
 
 /// The active revision.
@@ -179,6 +179,25 @@ async fn too_large_policy_is_rejected_with_one_finding() {
         (0..=limits::DOCUMENTS).map(|n| (format!("{n}.toml"), String::new())).collect();
     let error = source.apply(large).unwrap_err().to_string();
     assert_eq!(error.matches("there are more than").count(), 1, "{error}");
+}
+
+#[tokio::test]
+async fn rollback_changes_nothing_unless_the_expected_revision_is_active() {
+    let machine = Machine::new();
+    let mut source = machine.start().await;
+    source.apply(request("# one")).unwrap();
+    source.apply(request("# two")).unwrap();
+    let rollback =
+        |expect: &str| RollbackRequest { expect: Some(expect.to_owned()), ..rollback_to("# one") };
+    let (one, two) = (revision("# one").to_string(), revision("# two").to_string());
+    let error = source.roll_back(&rollback(&one)).unwrap_err();
+    assert!(matches!(error, ApiError::BadRequest(_)), "{error:?}");
+    let expected = format!("not rolled back: `{one}` is not active, but the revision {two} since ");
+    assert!(error.to_string().starts_with(&expected), "{error}");
+    assert!(error.to_string().ends_with(", by anna (\"release\")"), "{error}");
+    assert_eq!(active(&source), Some(revision("# two")));
+    source.roll_back(&rollback(&two[..6])).unwrap();
+    assert_eq!(active(&source), Some(revision("# one")));
 }
 
 /// Invariant 1.
