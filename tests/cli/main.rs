@@ -38,6 +38,7 @@ mod policy_explain;
 mod policy_wait;
 mod proxies;
 mod proxy_list;
+mod release_script;
 mod rollback;
 mod serve;
 mod server;
