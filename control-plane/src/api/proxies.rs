@@ -31,10 +31,7 @@ impl RunningControlPlane {
     /// The proxy with this name, or whose UUID is or begins with `id`.
     pub(super) fn find(&self, id: &str) -> Result<Arc<JoinRecord>, ApiError> {
         let records = self.register.all_records();
-        if let Some(named) = by_name(&records, id) {
-            return Ok(Arc::clone(named));
-        }
-        let id = identify(id, SHORTEST, records.keys().copied())?;
+        let id = resolve(id, SHORTEST, &records, records.keys().copied())?;
         records.get(&id).cloned().ok_or_else(|| unknown(&id))
     }
 
@@ -152,13 +149,8 @@ impl RunningControlPlane {
         request: &RevokeRequest,
     ) -> Result<Revoked, ApiError> {
         let records = self.register.all_records();
-        let id = if let Some(named) = by_name(&records, id) {
-            named.id
-        } else {
-            let ids: BTreeSet<_> =
-                records.keys().copied().chain(self.register.quarantined()).collect();
-            identify(id, SHORTEST_TO_REVOKE, ids.into_iter())?
-        };
+        let ids: BTreeSet<_> = records.keys().copied().chain(self.register.quarantined()).collect();
+        let id = resolve(id, SHORTEST_TO_REVOKE, &records, ids.into_iter())?;
         let reason = request.reason.as_deref().map(str::trim).filter(|reason| !reason.is_empty());
         if let Some(reason) = reason {
             check_reason(reason)?;
@@ -206,16 +198,46 @@ fn check_reason(reason: &str) -> Result<(), ApiError> {
     Err(ApiError::BadRequest(words))
 }
 
+/// The proxy with the name `text`, or the one of `ids` that `text` is or begins. It must not be two proxies.
+fn resolve(
+    text: &str,
+    shortest: usize,
+    records: &Records,
+    ids: impl Iterator<Item = ProxyId>,
+) -> Result<ProxyId, ApiError> {
+    let Some(named) = by_name(records, text)? else { return identify(text, shortest, ids) };
+    let is_other = |id: &ProxyId| {
+        *id != named.id && text.len() >= shortest && id.to_string().starts_with(text)
+    };
+    let others: Vec<_> = ids.filter(is_other).collect();
+    if others.is_empty() {
+        return Ok(named.id);
+    }
+    Err(ApiError::BadRequest(format!(
+        "`{text}` is the name of the proxy {} and begins the UUID of {}: give the whole UUID",
+        named.id,
+        listed(&others)
+    )))
+}
+
 /// The proxy with this name: the one in use, or else the newest.
-fn by_name<'a>(records: &'a Records, name: &str) -> Option<&'a Arc<JoinRecord>> {
+fn by_name<'a>(records: &'a Records, name: &str) -> Result<Option<&'a Arc<JoinRecord>>, ApiError> {
     let is_named = |record: &&Arc<JoinRecord>| {
         record.name.as_ref().is_some_and(|known| known.as_str() == name)
     };
     let now = Timestamp::now();
-    records
-        .values()
-        .filter(is_named)
-        .max_by_key(|record| (record.is_in_use(now), record.enrolled_at))
+    let (in_use, others): (Vec<_>, Vec<_>) =
+        records.values().filter(is_named).partition(|record| record.is_in_use(now));
+    if in_use.len() > 1 {
+        let ids: Vec<_> = in_use.iter().map(|record| record.id).collect();
+        return Err(ApiError::BadRequest(format!(
+            "{} proxies have the name `{name}`: give the UUID of one; they are {}",
+            ids.len(),
+            listed(&ids)
+        )));
+    }
+    let newest = || others.into_iter().max_by_key(|record| record.enrolled_at);
+    Ok(in_use.into_iter().next().or_else(newest))
 }
 
 /// The one of `ids` that `text` is or begins; a whole UUID needs no match.
@@ -233,25 +255,26 @@ fn identify(
         );
         return Err(ApiError::BadRequest(words));
     }
-    let ids = ids.map(|id| (id, id.to_string()));
-    let found: Vec<_> = ids.filter(|(_, written)| written.starts_with(text)).collect();
+    let found: Vec<_> = ids.filter(|id| id.to_string().starts_with(text)).collect();
     match &found[..] {
         [] => Err(unknown(&text)),
-        [(id, _)] => Ok(*id),
-        several => {
-            let named: Vec<_> = several.iter().take(NAMED).map(|(_, id)| &**id).collect();
-            let more = match several.len() - named.len() {
-                0 => String::new(),
-                more => format!(" and {more} more"),
-            };
-            let words = format!(
-                "the UUIDs of {} proxies begin with `{text}`: give more characters; they are {}{more}",
-                several.len(),
-                named.join(", ")
-            );
-            Err(ApiError::BadRequest(words))
-        }
+        [id] => Ok(*id),
+        several => Err(ApiError::BadRequest(format!(
+            "the UUIDs of {} proxies begin with `{text}`: give more characters; they are {}",
+            several.len(),
+            listed(several)
+        ))),
     }
+}
+
+/// The first ids of a list, and the number of the others.
+fn listed(ids: &[ProxyId]) -> String {
+    let named: Vec<_> = ids.iter().take(NAMED).map(ToString::to_string).collect();
+    let more = match ids.len() - named.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("{}{more}", named.join(", "))
 }
 
 fn unknown(id: &impl std::fmt::Display) -> ApiError {
@@ -349,5 +372,41 @@ mod tests {
         assert!(!ambiguous.contains(ids[2]), "{ambiguous}");
         assert!(find("3333444").unwrap_err().contains("give the first 8 characters"));
         assert!(find("55556666").unwrap_err().starts_with("no proxy `55556666` is enrolled"));
+    }
+
+    fn record(id: &str, name: &str) -> JoinRecord {
+        let address = std::net::SocketAddr::from(([10, 0, 0, 1], 15003));
+        let services = vec!["shop/web".parse().unwrap()];
+        let (id, now) = (id.parse().unwrap(), Timestamp::now());
+        let record = JoinRecord::new(id, services, address, now, Timestamp::MAX);
+        JoinRecord { name: Some(name.parse().unwrap()), ..record }
+    }
+
+    #[test]
+    fn name_that_means_two_proxies_fails_with_both() {
+        let one = "cafe1111-0000-4000-8000-000000000001";
+        let other = "beef2222-0000-4000-8000-000000000002";
+        let find = |names: [&str; 2], revoked: bool| {
+            let mut second = record(other, names[1]);
+            second.revoked = revoked.then(|| Revocation { at: Timestamp::now(), reason: None });
+            let records = [record(one, names[0]), second];
+            let records: Records =
+                records.into_iter().map(|record| (record.id, Arc::new(record))).collect();
+            move |text: &str| {
+                let found = resolve(text, SHORTEST, &records, records.keys().copied());
+                found.map(|id| id.to_string()).map_err(|error| error.to_string())
+            }
+        };
+        // A name, and the beginning of a different UUID.
+        let error = find(["web", "cafe"], false)("cafe").unwrap_err();
+        assert!(error.contains(one) && error.contains(other), "{error}");
+        assert_eq!(find(["cafe", "web"], false)("cafe"), Ok(one.to_owned()));
+        // Shorter than the least beginning.
+        assert_eq!(find(["web", "caf"], false)("caf"), Ok(other.to_owned()));
+        // Two proxies in use, and one in use.
+        let error = find(["web", "web"], false)("web").unwrap_err();
+        assert!(error.contains(one) && error.contains(other), "{error}");
+        assert_eq!(find(["web", "web"], true)("web"), Ok(one.to_owned()));
+        assert_eq!(find(["web", "web"], false)(other), Ok(other.to_owned()));
     }
 }
