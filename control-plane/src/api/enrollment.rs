@@ -25,6 +25,10 @@ impl RunningControlPlane {
         self.check_enrollment(request)?;
         self.check_authority(request)?;
         let now = Timestamp::now();
+        // Checked again under the register's lock; here, before certificates are issued in vain.
+        if let Some(name) = &request.name {
+            free_name(name, &self.register.all_records(), now).map_err(ApiError::BadRequest)?;
+        }
         let mut neighbours: BTreeMap<SocketAddr, Vec<Arc<JoinRecord>>> = BTreeMap::new();
         let (mut enrolled, mut records, mut notes) = (Vec::new(), Vec::new(), BTreeSet::new());
         for record in self.register.records().values() {
@@ -75,7 +79,7 @@ impl RunningControlPlane {
                 let services: Vec<_> = neighbour.services.iter().map(ToString::to_string).collect();
                 format!(
                     "proxy {} is already enrolled at this address, for {}: only one of the two can run there",
-                    neighbour.id,
+                    neighbour.display_name(),
                     services.join(", ")
                 )
             }));
