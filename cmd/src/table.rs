@@ -27,17 +27,33 @@ pub(crate) fn aligned<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
+/// The part of a cell that a cut removes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum CutAt {
+    Middle,
+    End,
+}
+
 /// Cuts cells of the given columns, each down to its least width, in turn, until a row has at most `width` characters.
-pub(crate) fn fit<const N: usize>(rows: &mut [[String; N]], width: usize, cut: &[(usize, usize)]) {
-    for (column, least) in cut {
+pub(crate) fn fit<const N: usize>(
+    rows: &mut [[String; N]],
+    width: usize,
+    cuts: &[(usize, usize, CutAt)],
+) {
+    for (column, least, at) in cuts {
         let widths = widths(rows);
         let all = widths.iter().sum::<usize>() + GAP * N.saturating_sub(1);
         let Some(current) = widths.get(*column) else { continue };
         let Some(excess) = all.checked_sub(width).filter(|excess| *excess > 0) else { return };
         let limit = current.saturating_sub(excess).max(*least);
         for cell in rows.iter_mut().filter_map(|row| row.get_mut(*column)) {
-            if cell.chars().count() > limit {
-                *cell = cell.chars().take(limit.saturating_sub(1)).chain(['…']).collect();
+            let length = cell.chars().count();
+            if length > limit {
+                let kept = limit.saturating_sub(1);
+                let tail = if matches!(at, CutAt::Middle) { kept / 2 } else { 0 };
+                let (head, tail) =
+                    (cell.chars().take(kept - tail), cell.chars().skip(length - tail));
+                *cell = head.chain(['…']).chain(tail).collect();
             }
         }
     }
@@ -60,11 +76,12 @@ mod tests {
     fn cells_are_cut_in_turn_down_to_their_least_width() {
         let row = |one: &str, other: &str| [one.to_owned(), other.to_owned()];
         let mut rows = [row("NAME", "SERVICES"), row("a-long-name", "a-long-service")];
-        fit(&mut rows, 80, &[(1, 8), (0, 6)]);
+        let cuts = [(1, 8, CutAt::End), (0, 6, CutAt::Middle)];
+        fit(&mut rows, 80, &cuts);
         assert_eq!(rows[1], row("a-long-name", "a-long-service"));
-        fit(&mut rows, 20, &[(1, 8), (0, 6)]);
-        assert_eq!(rows[1], row("a-long-na…", "a-long-…"));
+        fit(&mut rows, 20, &cuts);
+        assert_eq!(rows[1], row("a-lon…name", "a-long-…"));
         let lines = aligned(&rows);
-        assert_eq!(lines, ["NAME        SERVICES", "a-long-na…  a-long-…"]);
+        assert_eq!(lines, ["NAME        SERVICES", "a-lon…name  a-long-…"]);
     }
 }

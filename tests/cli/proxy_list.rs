@@ -68,6 +68,10 @@ async fn proxy_name_is_unique_in_use_and_selects_the_proxy_in_commands() {
     let newest = server.json(&["proxy", "show", "vm-1.example.com"]);
     assert_ne!(newest["id"], id);
     assert_eq!(newest["state"], "unclaimed");
+    let neighbour = ["--service", "buyer", "--address", "127.1.0.2", "--out", "neighbour"];
+    let run = server.run(&[&["proxy", "bootstrap"][..], &neighbour].concat());
+    let note = "proxy vm-1.example.com is already enrolled at this address, for default/store";
+    assert!(run.code == 0 && run.stdout.contains(note), "{run:?}");
 }
 
 #[tokio::test]
@@ -82,6 +86,9 @@ async fn default_names_are_numbered_by_service_and_survive_a_restart() {
     // The name of a revoked proxy is not given to a new one by default.
     assert_eq!(bootstrap(&server, "store", 4, &[]).code, 0);
     assert_eq!(names(&server, &[]), ["buyer-1", "store-1", "store-2", "store-3", "store-4"]);
+    // Numbers are ordered by their value.
+    assert_eq!(bootstrap(&server, "buyer", 12, &["--count", "10"]).code, 0);
+    assert_eq!(names(&server, &["--service", "buyer"])[..3], ["buyer-1", "buyer-2", "buyer-3"]);
 }
 
 #[tokio::test]
@@ -99,6 +106,11 @@ async fn list_is_filtered_and_paged_by_the_control_plane() {
     }
     let run = server.run(&["proxy", "list", "--limit", "2"]);
     assert!(run.stdout.contains("4 more; raise --limit"), "{run:?}");
+    let run = server.run(&["proxy", "list", "--limit", "2", "--output", "json"]);
+    assert_eq!(
+        run.stderr,
+        "ironmesh: 4 more; raise --limit, or filter with --service and --state\n"
+    );
     assert!(run.stdout.lines().all(|line| line.chars().count() <= 80), "{run:?}");
     let wide = server.run(&["proxy", "list", "-o", "wide", "--service", "buyer"]);
     assert!(wide.stdout.contains("127.1.0.11:15003"), "{wide:?}");

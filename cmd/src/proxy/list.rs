@@ -11,7 +11,7 @@ use super::{write_problems, write_revocation};
 use crate::cli::{ListArguments, OutputFormat};
 use crate::resolved_settings::ResolvedSettings;
 use crate::stdout::{out, outln};
-use crate::table::{TERMINAL_WIDTH, age, aligned, fit};
+use crate::table::{CutAt, TERMINAL_WIDTH, age, aligned, fit};
 
 const HEADINGS: [&str; 7] =
     ["NAME", "SERVICES", "ADDRESS", "ENVOY", "CONNECTED", "SYNC", "REVISION"];
@@ -29,8 +29,15 @@ const WIDE_HEADINGS: [&str; 10] = [
     "REVISION",
 ];
 
-/// The columns that are cut in turn so that a row fits, with their least widths: services and name.
-const CUT: [(usize, usize); 3] = [(1, 10), (0, 12), (1, 6)];
+/// The columns that are cut in turn so that a row fits, with their least widths: services, name and address. The last
+/// characters tell addresses of one network apart.
+const CUT: [(usize, usize, CutAt); 5] = [
+    (1, 10, CutAt::End),
+    (0, 12, CutAt::End),
+    (2, 15, CutAt::Middle),
+    (1, 6, CutAt::End),
+    (2, 12, CutAt::Middle),
+];
 
 /// The characters of a revision in the narrow table, as many as commands need to find it.
 const SHORT_REVISION: usize = 8;
@@ -46,7 +53,10 @@ pub(crate) async fn list(arguments: &ListArguments, format: OutputFormat) -> any
     };
     let page = resolved.client().proxies(query).await?;
     match format {
-        OutputFormat::Json => outln!("{}", serde_json::to_string_pretty(&page.proxies)?)?,
+        OutputFormat::Json => {
+            outln!("{}", serde_json::to_string_pretty(&page.proxies)?)?;
+            print_hidden(&page);
+        }
         OutputFormat::Text => out!("{}", table(&page, HEADINGS, cells, Some(TERMINAL_WIDTH)))?,
         OutputFormat::Wide => out!("{}", table(&page, WIDE_HEADINGS, wide_cells, None))?,
     }
@@ -74,13 +84,23 @@ fn table<const N: usize>(
         write_revocation(&mut text, &proxy.record);
         write_problems(&mut text, proxy);
     }
-    let hidden = page.matching.saturating_sub(page.proxies.len());
-    if hidden > 0 {
-        // (Writing to a string does not fail.)
-        let _ =
-            writeln!(text, "{hidden} more; raise --limit, or filter with --service and --state");
-    }
+    // (Writing to a string does not fail.)
+    let _ = hidden(page).map(|note| writeln!(text, "{note}"));
     text
+}
+
+/// The note about the proxies beyond the limit.
+fn hidden(page: &ProxyPage) -> Option<String> {
+    let hidden = page.matching.saturating_sub(page.proxies.len());
+    (hidden > 0)
+        .then(|| format!("{hidden} more; raise --limit, or filter with --service and --state"))
+}
+
+#[expect(clippy::print_stderr, reason = "a notice beside the result")]
+fn print_hidden(page: &ProxyPage) {
+    if let Some(note) = hidden(page) {
+        eprintln!("ironmesh: {note}");
+    }
 }
 
 fn cells(proxy: &ProxyView, now: Timestamp) -> [String; 7] {

@@ -28,7 +28,7 @@ impl RunningControlPlane {
         let mut matching: Vec<_> = records
             .values()
             .filter(matches)
-            .map(|record| ((record.display_name(), record.id), record))
+            .map(|record| (Position::of(record.display_name(), record.id), record))
             .collect();
         matching.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
         let start = after.map_or(0, |after| matching.partition_point(|(one, _)| *one <= after));
@@ -37,7 +37,7 @@ impl RunningControlPlane {
         let page = page.get(..limit).unwrap_or(page);
         let next = page.last().filter(|_| has_more);
         Ok(ProxyPage {
-            next: next.map(|((name, id), _)| format!("{name}/{id}")),
+            next: next.map(|(position, _)| format!("{}/{}", position.name, position.id)),
             matching: matching.len(),
             proxies: page.iter().map(|(_, record)| self.view(record)).collect(),
         })
@@ -116,11 +116,42 @@ impl From<Lag> for SyncState {
     }
 }
 
-/// The position in the list that a page ended at: name and id, since proxies that are not in use may share a name.
-fn parse_position(text: &str) -> Result<(ProxyName, ProxyId), ApiError> {
+/// A position in the list, as which a page ends. Proxies that are not in use may share a name.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Position {
+    natural: Vec<u8>,
+    name: ProxyName,
+    id: ProxyId,
+}
+
+impl Position {
+    fn of(name: ProxyName, id: ProxyId) -> Self {
+        Self { natural: natural_key(name.as_str()), name, id }
+    }
+}
+
+/// The key by which names are ordered: `web-2` is before `web-10`. Each number is preceded by its number of digits.
+fn natural_key(name: &str) -> Vec<u8> {
+    let mut key = Vec::with_capacity(name.len() + 4);
+    for part in name.as_bytes().chunk_by(|one, next| one.is_ascii_digit() == next.is_ascii_digit())
+    {
+        if part.first().is_some_and(u8::is_ascii_digit) {
+            let zeros = part.iter().take_while(|digit| **digit == b'0').count();
+            let number = part.get(zeros..).unwrap_or_default();
+            // (A name has at most 253 characters.)
+            key.extend([b'0', u8::try_from(number.len()).unwrap_or(u8::MAX)]);
+            key.extend(number);
+        } else {
+            key.extend(part);
+        }
+    }
+    key
+}
+
+fn parse_position(text: &str) -> Result<Position, ApiError> {
     let parse = || {
         let (name, id) = text.split_once('/')?;
-        Some((name.parse().ok()?, id.parse().ok()?))
+        Some(Position::of(name.parse().ok()?, id.parse().ok()?))
     };
     parse().ok_or_else(|| {
         ApiError::BadRequest(format!(
@@ -136,11 +167,21 @@ mod tests {
     #[test]
     fn position_of_a_page_parses_and_other_text_is_rejected() {
         let id = "11112222-0000-4000-8000-000000000001";
-        let (name, parsed) = parse_position(&format!("web-1/{id}")).unwrap();
-        assert_eq!((name.as_str(), parsed.to_string().as_str()), ("web-1", id));
+        let parsed = parse_position(&format!("web-1/{id}")).unwrap();
+        assert_eq!((parsed.name.as_str(), &*parsed.id.to_string()), ("web-1", id));
         for bad in ["", "web-1", "web-1/", "/x", "web 1/x"] {
             let error = parse_position(bad).unwrap_err().to_string();
             assert!(error.contains("`next` of an earlier page"), "{error}");
         }
+    }
+
+    #[test]
+    fn numbers_in_names_are_ordered_by_value() {
+        let sorted =
+            ["a", "a-1", "a1", "vm-2.b", "vm-10.a", "web", "web-1", "web-2", "web-10", "web-10-2"];
+        let mut names = sorted;
+        names.sort_by_key(|name| natural_key(name));
+        assert_eq!(names, sorted);
+        assert_eq!(natural_key("web-007"), natural_key("web-7"));
     }
 }

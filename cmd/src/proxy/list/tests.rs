@@ -69,6 +69,22 @@ fn table_fits_eighty_columns_and_counts_hidden_proxies() {
 }
 
 #[test]
+fn table_with_full_ipv6_addresses_fits_and_shows_their_ends() {
+    let mut page = page();
+    for (proxy, host) in page.proxies.iter_mut().zip(1..) {
+        proxy.record.mesh_address =
+            format!("[2001:db8:1234:5678:9abc:def0:1234:567{host}]:15003").parse().unwrap();
+    }
+    let text = table(&page, HEADINGS, cells, Some(TERMINAL_WIDTH));
+    assert!(text.lines().all(|line| line.chars().count() <= TERMINAL_WIDTH), "{text}");
+    for host in 1..=4 {
+        assert!(text.contains(&format!("4:567{host}  ")), "{text}");
+    }
+    let wide = table(&page, WIDE_HEADINGS, wide_cells, None);
+    assert!(wide.contains("[2001:db8:1234:5678:9abc:def0:1234:5671]:15003"), "{wide}");
+}
+
+#[test]
 fn wide_table_cuts_nothing() {
     let text = table(&page(), WIDE_HEADINGS, wide_cells, None);
     for whole in [
