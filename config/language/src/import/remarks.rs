@@ -120,7 +120,7 @@ fn sentence(finding: &Finding) -> String {
         first.make_ascii_uppercase();
     }
     // The importer has followed advice to remove something.
-    let help = finding.help.as_ref().filter(|help| !help.starts_with("take "));
+    let help = finding.help.as_ref().filter(|help| !help.starts_with("remove "));
     let help = help.map_or(String::new(), |help| format!(": {help}"));
     let end = if help.ends_with('?') { "" } else { "." };
     format!("{text}{help}{end}")
