@@ -85,6 +85,7 @@ impl From<&JoinRecord> for JoinRecordView {
             ports_without_backend: Participation(ports_without_backend),
             revoked,
             unreachable_since,
+            unknown: _,
         } = record.clone();
         Self {
             id,

@@ -46,6 +46,7 @@ pub mod splits;
 pub mod tcp_access;
 pub mod telemetries;
 pub mod text;
+mod unknown_fields;
 pub mod upstream_settings;
 
 pub use allowed_traffic::{AllowedTraffic, AllowingRule, ApplicableRules};
@@ -100,4 +101,5 @@ pub use snapshot::{
 };
 pub use specification::{MeshSpecification, PolicyRevision};
 pub use tcp_access::{Callers, TcpAccess, TcpAccesses};
+pub use unknown_fields::{UnknownFields, UnknownFieldsTooLarge};
 pub use upstream_settings::{EffectiveSetting, UpstreamSettings};

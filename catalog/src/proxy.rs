@@ -18,6 +18,7 @@ use crate::labels::Labels;
 use crate::locality::Locality;
 use crate::name::ServiceName;
 use crate::proxy_name::ProxyName;
+use crate::unknown_fields::UnknownFields;
 
 pub use node_metadata::{LogFolder, NodeMetadata, Upstream};
 pub use outside::{HostUpstream, OutsideAuthority, OutsideHost};
@@ -108,6 +109,9 @@ pub struct JoinRecord {
     /// Since when it is unreachable: its xDS stream has been lost for 60 seconds outside a mass disconnect.
     #[serde(rename = "suspect_since", default, skip_serializing_if = "Option::is_none")]
     pub unreachable_since: Option<Timestamp>,
+    /// The fields of a newer version, which are stored again with the record.
+    #[serde(flatten)]
+    pub unknown: UnknownFields,
 }
 
 /// The revocation of a proxy: the control plane rejects each of its certificates. It is final; the machine can be
@@ -172,6 +176,7 @@ impl JoinRecord {
             ports_without_backend: Participation::default(),
             revoked: None,
             unreachable_since: None,
+            unknown: UnknownFields::default(),
         }
     }
 
