@@ -63,6 +63,9 @@ pub const RECORD_QUARANTINED: Code = Code(703);
 
 /// Clients reject the control plane's certificate as that of an unknown authority.
 pub const UNKNOWN_AUTHORITY: Code = Code(704);
+
+/// The state file was replaced by an older copy, or its high-water mark cannot be trusted.
+pub const STATE_ROLLED_BACK: Code = Code(705);
 /// A connected proxy has no inbound listener, because it NACKed the only one that it was sent.
 pub const NO_INBOUND_LISTENER: Code = Code(731);
 

@@ -1,4 +1,10 @@
 //! The register of proxies: their join records and progress, kept in the store. It never decides who may connect.
+//!
+//! Several control planes may share the store: each change is a compare-and-swap on the versions of its records, and
+//! the register follows the changes of others.
+
+mod commit;
+mod follow;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,7 +13,9 @@ use std::time::Duration;
 use ironmesh_catalog::{
     CertificateState, JoinRecord, Participation, ProxyId, Records, Revocation, StoreError,
 };
-use ironmesh_store::Store;
+use ironmesh_store::{
+    ExpectedVersion, RecordChange, RecordError, RecordStore, RecordTable, RecordVersion,
+};
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -24,7 +32,7 @@ const CLOCK_CONFIRMATION: Duration = Duration::from_secs(24 * 60 * 60);
 /// All join records. Each change is stored before it is visible here.
 #[derive(Debug)]
 pub(crate) struct Register {
-    store: Arc<Store>,
+    table: RecordTable<JoinRecord>,
     /// Held while a change is stored, so that the store sees changes in their order.
     changing: Mutex<()>,
     /// Never held during a disk write, so reads do not wait.
@@ -105,6 +113,8 @@ struct RecordIndex {
     /// The records of proxies that are connected or may connect.
     in_use: Records,
     revoked: Records,
+    /// The versions of all records.
+    versions: BTreeMap<ProxyId, RecordVersion>,
     /// The records past their retention, and since when each look has found them so.
     overdue_since: BTreeMap<ProxyId, Instant>,
 }
@@ -141,21 +151,28 @@ impl RecordIndex {
         self.all.remove(&id);
         self.in_use.remove(&id);
         self.revoked.remove(&id);
+        self.versions.remove(&id);
         self.overdue_since.remove(&id);
     }
 }
 
 impl Register {
     /// Opens the register with the stored records.
-    pub(crate) fn open(store: Arc<Store>, now: Timestamp) -> Result<Self, StoreError> {
+    pub(crate) fn open<S: RecordStore + 'static>(
+        store: Arc<S>,
+        now: Timestamp,
+    ) -> Result<Self, StoreError> {
+        let table = RecordTable::<JoinRecord>::new(store);
         let mut index = RecordIndex::default();
-        for record in store.join_records()? {
-            let record = Arc::new(record);
+        let stored = table.list().map_err(|e| StoreError::new("read the join records", e))?;
+        for stored in stored {
+            let record = Arc::new(stored.value);
+            index.versions.insert(record.id, stored.version);
             index.all.insert(record.id, Arc::clone(&record));
             index.classify(&record);
         }
         let register = Self {
-            store,
+            table,
             changing: Mutex::default(),
             records: Mutex::new(index),
             claims: Mutex::default(),
@@ -212,12 +229,7 @@ impl Register {
         if over.is_empty() {
             return Ok(());
         }
-        self.store.remove_join_records(&over)?;
-        let mut records = self.records.lock();
-        for id in over {
-            records.remove(id);
-        }
-        Ok(())
+        self.remove(&over)
     }
 
     /// The record of a proxy, whatever its state.
@@ -232,29 +244,38 @@ impl Register {
 
     #[cfg(test)]
     pub(crate) fn add_all(&self, enrolled: Vec<JoinRecord>) -> Result<(), StoreError> {
-        self.change(|_| enrolled)
+        self.change(move |_| enrolled.clone())
     }
 
     /// Adds the records of newly enrolled proxies, which `enroll` makes for the present ones: all of them, or none.
+    /// After a conflict with another control plane, `enroll` is called again.
     pub(crate) fn enroll<E: From<StoreError>>(
         &self,
-        enroll: impl FnOnce(&Records) -> Result<Vec<JoinRecord>, E>,
+        enroll: impl FnMut(&Records) -> Result<Vec<JoinRecord>, E>,
     ) -> Result<(), E> {
-        self.try_change(enroll)
+        self.try_change(enroll)?;
+        Ok(self.record_high_water()?)
+    }
+
+    /// Before an answer that issues or revokes a certificate: an older copy of the state does not go unnoticed.
+    fn record_high_water(&self) -> Result<(), StoreError> {
+        let recorded = self.table.store().record_high_water();
+        recorded.map_err(|e| StoreError::new("record the high-water mark of the state", e))
     }
 
     /// Claims a proxy's certificate, at its first accepted connection.
     pub(crate) fn claim(&self, id: ProxyId, now: Timestamp) -> Result<(), StoreError> {
         self.claims.lock().insert(id, now);
+        let mut claims = BTreeMap::new();
         self.change(|records| {
             // One transaction for all that wait here: a thousand proxies that connect at once do not wait for the disk
             // one after the other.
-            let mut claims = std::mem::take(&mut *self.claims.lock());
+            claims.append(&mut self.claims.lock());
             // A concurrent call that took this claim may have failed to store it.
             claims.entry(id).or_insert(now);
-            let claimed = claims.into_iter().filter_map(|(id, at)| {
-                let record = records.get(&id).filter(|record| record.claimed_at.is_none())?;
-                Some(JoinRecord { claimed_at: Some(at), ..(**record).clone() })
+            let claimed = claims.iter().filter_map(|(id, at)| {
+                let record = records.get(id).filter(|record| record.claimed_at.is_none())?;
+                Some(JoinRecord { claimed_at: Some(*at), ..(**record).clone() })
             });
             claimed.collect()
         })
@@ -262,30 +283,38 @@ impl Register {
 
     /// The proxies whose stored records are quarantined.
     pub(crate) fn quarantined(&self) -> BTreeSet<ProxyId> {
-        self.store.quarantined_proxies()
+        self.table.quarantined().iter().filter_map(|key| key.parse().ok()).collect()
     }
 
     /// Removes the quarantined record of a proxy. Returns whether there was one.
     pub(crate) fn discard_quarantined(&self, id: ProxyId) -> Result<bool, StoreError> {
-        let is_quarantined = self.store.quarantined_proxies().contains(&id);
+        let is_quarantined = self.quarantined().contains(&id);
         if is_quarantined {
-            self.store.remove_join_records(&[id])?;
+            let removal = RecordChange::remove::<JoinRecord>(id.to_string(), ExpectedVersion::Any);
+            let removed = self.table.store().commit(&[removal]);
+            let failed = |error: RecordError| {
+                StoreError::new(format!("remove the join record of proxy `{id}`"), error)
+            };
+            removed.map_err(failed)?;
+            self.record_high_water()?;
         }
         Ok(is_quarantined)
     }
 
     /// Revokes a proxy. An earlier revocation stays as it is.
     pub(crate) fn revoke(&self, id: ProxyId, revocation: Revocation) -> Result<(), StoreError> {
+        let revocation = Some(revocation);
         self.change(|records| {
             let record = records.get(&id).filter(|record| record.revoked.is_none());
             let revoked = record.map(|record| JoinRecord {
-                revoked: Some(revocation),
+                revoked: revocation.clone(),
                 participation: Participation::default(),
                 ports_without_backend: Participation::default(),
                 ..(**record).clone()
             });
             revoked.into_iter().collect()
-        })
+        })?;
+        self.record_high_water()
     }
 
     /// Marks proxies as unreachable since a time, or, without a time, as reachable again.
@@ -308,45 +337,13 @@ impl Register {
         &self,
         progress: impl IntoIterator<Item = (ProxyId, Progress<'a>)>,
     ) -> Result<(), StoreError> {
+        let progress: Vec<_> = progress.into_iter().collect();
         self.change(|records| {
-            let progress = progress.into_iter();
+            let progress = progress.iter();
             progress
-                .filter_map(|(id, progress)| progress.updated_record(records.get(&id)?))
+                .filter_map(|(id, progress)| progress.updated_record(records.get(id)?))
                 .collect()
         })
-    }
-
-    /// Stores the records that `change` returns for the present ones, and then shows them.
-    fn change(&self, change: impl FnOnce(&Records) -> Vec<JoinRecord>) -> Result<(), StoreError> {
-        self.try_change(|records| Ok(change(records)))
-    }
-
-    /// The same, unless `change` fails.
-    fn try_change<E: From<StoreError>>(
-        &self,
-        change: impl FnOnce(&Records) -> Result<Vec<JoinRecord>, E>,
-    ) -> Result<(), E> {
-        let _changing = self.changing.lock();
-        let changed = change(&self.all_records())?;
-        if changed.is_empty() {
-            return Ok(());
-        }
-        self.store.put_join_records(&changed)?;
-        let mut members = 0;
-        let mut records = self.records.lock();
-        for record in changed {
-            let record = Arc::new(record);
-            let old = records.all.insert(record.id, Arc::clone(&record));
-            let was_revoked = old.as_ref().is_some_and(|old| old.revoked.is_some());
-            members += u64::from(old.is_none() || was_revoked != record.revoked.is_some());
-            records.classify(&record);
-        }
-        drop(records);
-        self.generation.send_modify(|generation| {
-            generation.changes += 1;
-            generation.members += members;
-        });
-        Ok(())
     }
 }
 

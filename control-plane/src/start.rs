@@ -142,9 +142,11 @@ pub async fn start(
     }
     let mut tasks = JoinSet::new();
     let trust_domain = mesh.trust_domain.clone();
-    let admission = ProxyAdmission::new(trust_domain, register, audit, journal.clone());
+    let admission =
+        ProxyAdmission::new(trust_domain, Arc::clone(&register), audit, journal.clone());
     let admission = Arc::new(admission);
     tasks.spawn(journal.run(shutdown.clone()));
+    tasks.spawn(register.follow(shutdown.clone()));
     tasks.spawn(policy_source.run(shutdown.clone()));
     tasks.spawn(reconciler.run(shutdown.clone()));
     tasks.spawn(state_watch.run(shutdown.clone()));

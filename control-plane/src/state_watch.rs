@@ -1,5 +1,5 @@
 //! The watch over the control plane's own state: whether the store can be written, whether its file is in place, which
-//! records are quarantined, and whether proxies trust its authority and share its time.
+//! records are quarantined, whether it is an older copy of itself, and whether proxies trust its authority and share its time.
 //!
 //! It reopens the store after a disk failure. It changes nothing else.
 
@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ironmesh_catalog::{Finding, codes};
-use ironmesh_store::{DatabaseFileFault, QuarantinedRecord, Store, StoreHealth};
+use ironmesh_store::{
+    DatabaseFileFault, HighWaterFault, QuarantinedRecord, RecordStore as _, Store, StoreHealth,
+};
 use ironmesh_xds_server::Hub;
 use jiff::Timestamp;
 use tokio::sync::watch;
@@ -55,17 +57,24 @@ impl StateWatch {
     /// Watches until `shutdown`.
     pub(crate) async fn run(mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
         loop {
-            tokio::select! {
-                () = sleep(INTERVAL) => {}
-                () = shutdown.cancelled() => return Ok(()),
-            }
+            let is_over = tokio::select! {
+                () = sleep(INTERVAL) => false,
+                () = shutdown.cancelled() => true,
+            };
             // The disk may be slow: other tasks continue on other threads.
             tokio::task::block_in_place(|| self.examine(Timestamp::now()));
+            if is_over {
+                return Ok(());
+            }
         }
     }
 
     fn examine(&mut self, now: Timestamp) {
         self.recover(now);
+        if self.outage.is_none() {
+            // A failure becomes part of the health, and `recover` tries again.
+            let _ = self.store.record_high_water();
+        }
         let health = self.store.health();
         let path = self.store.path();
         let since = self.outage.as_ref().map_or(now, |outage| outage.since);
@@ -159,6 +168,7 @@ fn store_findings(health: &StoreHealth, path: &str, since: Timestamp) -> Vec<Fin
              enrolled proxies reject",
         ));
     }
+    found.extend(health.high_water.as_ref().map(|fault| rolled_back(fault, path)));
     found.extend(health.quarantined.iter().take(NAMED).map(quarantined));
     let more = health.quarantined.len().saturating_sub(NAMED);
     if more > 0 {
@@ -166,6 +176,25 @@ fn store_findings(health: &StoreHealth, path: &str, since: Timestamp) -> Vec<Fin
         found.push(Finding::error(codes::RECORD_QUARANTINED, None, words));
     }
     found
+}
+
+/// The finding that the state file may be older than what the control plane has answered.
+fn rolled_back(fault: &HighWaterFault, path: &str) -> Finding {
+    let words = match fault {
+        HighWaterFault::OlderCopy { found, mark } => format!(
+            "the state file `{path}` was replaced by an older copy: it had revision {found}, and the high-water mark \
+             is {mark}; later revocations and enrollments are lost"
+        ),
+        HighWaterFault::Unusable => format!(
+            "the high-water mark of the state file `{path}` was changed, belongs to a different key-encryption key, or \
+             cannot be read: the state may be an older copy"
+        ),
+    };
+    Finding::error(codes::STATE_ROLLED_BACK, None, words).help(
+        "compare `ironmesh proxy list` with your records: revoke again each proxy that was revoked since, first; then \
+         enroll again each one that is missing. Then stop the control plane, remove the file `high-water` beside the \
+         state file, and start it",
+    )
 }
 
 fn quarantined(record: &QuarantinedRecord) -> Finding {
@@ -272,9 +301,11 @@ mod tests {
         let health = StoreHealth {
             failure: Some("disk full".into()),
             place: Some(DatabaseFileFault::Missing),
+            high_water: Some(HighWaterFault::OlderCopy { found: 3, mark: 7 }),
             quarantined: vec![record("endpoints"), record("join_records"), record("policy")],
         };
-        let expected = [(701, true), (702, true), (703, false), (703, true), (703, true)];
+        let expected =
+            [(701, true), (702, true), (705, true), (703, false), (703, true), (703, true)];
         assert_eq!(codes_of(&health), expected);
         let many = StoreHealth {
             quarantined: (0..NAMED + 5).map(|_| record("policy")).collect(),

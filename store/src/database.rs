@@ -12,10 +12,13 @@ use serde::de::DeserializeOwned;
 use zeroize::Zeroizing;
 
 use crate::authentic::Authenticator;
+use crate::embedded_records::Revisions;
 use crate::engine::Engine;
 use crate::entries::Entries;
+use crate::high_water::HighWater;
 use crate::journal::JournalIndex;
 use crate::quarantine::Quarantine;
+use crate::record_store::RecordStore as _;
 use crate::seal::Sealer;
 
 /// The embedded state store: one file, held by one process at a time.
@@ -24,6 +27,8 @@ pub struct Store {
     pub(crate) sealer: Sealer,
     pub(crate) authenticator: Authenticator,
     pub(crate) quarantine: Mutex<Quarantine>,
+    pub(crate) revisions: Mutex<Revisions>,
+    pub(crate) high_water: HighWater,
     /// The numbers of the stored journal entries; none before the first append.
     pub(crate) journal_index: Mutex<Option<JournalIndex>>,
 }
@@ -34,12 +39,19 @@ impl fmt::Debug for Store {
     }
 }
 
+impl Drop for Store {
+    fn drop(&mut self) {
+        // The next start compares with it. A failure leaves an earlier mark, which is lower.
+        let _ = self.record_high_water();
+    }
+}
+
 pub(crate) type Table = TableDefinition<'static, &'static str, &'static [u8]>;
 
 /// The reason why an operation failed; the caller adds the operation.
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 
-/// The database's description of itself: its format, the canary, the mesh.
+/// The database's description of itself: its format, the canary, the mesh, the revision.
 pub(crate) const META: Table = TableDefinition::new("meta");
 /// The certificate authority's material, sealed.
 pub(crate) const AUTHORITY: Table = TableDefinition::new("authority");
@@ -56,14 +68,30 @@ pub(crate) const ENDPOINTS: Table = TableDefinition::new("endpoints");
 /// The journal's entries, by number and kind.
 pub(crate) const JOURNAL: Table = TableDefinition::new("journal");
 
+/// The version of each record, by its table and key.
+pub(crate) const RECORD_VERSIONS: Table = TableDefinition::new("record_versions");
+
 /// All tables. Opening a database creates those that it lacks; an older version ignores unknown ones.
-pub(crate) const TABLES: [Table; 7] =
-    [META, AUTHORITY, SERVICE_CERTIFICATES, JOIN_RECORDS, POLICY, ENDPOINTS, JOURNAL];
+pub(crate) const TABLES: [Table; 8] = [
+    META,
+    AUTHORITY,
+    SERVICE_CERTIFICATES,
+    JOIN_RECORDS,
+    POLICY,
+    ENDPOINTS,
+    JOURNAL,
+    RECORD_VERSIONS,
+];
 
 impl Store {
-    pub(crate) fn new(engine: Engine, sealer: Sealer, authenticator: Authenticator) -> Self {
-        let (quarantine, journal_index) = Default::default();
-        Self { engine, sealer, authenticator, quarantine, journal_index }
+    pub(crate) fn new(
+        engine: Engine,
+        sealer: Sealer,
+        authenticator: Authenticator,
+        high_water: HighWater,
+    ) -> Self {
+        let (quarantine, revisions, journal_index) = Default::default();
+        Self { engine, sealer, authenticator, quarantine, revisions, high_water, journal_index }
     }
 
     /// Creates the missing tables, since an older version may have written the database.
@@ -106,7 +134,7 @@ impl Store {
     }
 
     /// The authentic value at a place. A value that is not authentic is quarantined, and counts as missing.
-    pub(crate) fn get(&self, table: Table, key: &str) -> Result<Option<Vec<u8>>, Failure> {
+    pub(crate) fn get_value(&self, table: Table, key: &str) -> Result<Option<Vec<u8>>, Failure> {
         let stored = self.get_raw(table, key)?;
         Ok(stored.and_then(|stored| self.verified(table, key, &stored)))
     }
@@ -179,21 +207,6 @@ impl Store {
         self.put_raw(table, key, &self.authenticator.tagged(table.name(), key, value))
     }
 
-    /// Stores several values, by their keys, in one transaction.
-    pub(crate) fn put_all(
-        &self,
-        table: Table,
-        values: &[(String, Vec<u8>)],
-    ) -> Result<(), Failure> {
-        self.change(table, |entries| {
-            for (key, value) in values {
-                entries.insert(key, value)?;
-            }
-            Ok(values.len())
-        })?;
-        Ok(())
-    }
-
     /// Removes several values, by their keys, in one transaction.
     pub(crate) fn remove_all(&self, table: Table, keys: &[String]) -> Result<(), Failure> {
         self.change(table, |entries| {
@@ -241,7 +254,7 @@ impl Store {
         table: Table,
         key: &str,
     ) -> Result<Option<T>, Failure> {
-        let json = self.get(table, key)?;
+        let json = self.get_value(table, key)?;
         Ok(json.map(|json| serde_json::from_slice(&json)).transpose()?)
     }
 

@@ -135,7 +135,16 @@ pub(crate) fn builder() -> redb::Builder {
 
 /// Whether the error is a failure of the disk, not of the operation.
 fn is_disk_failure(failure: &Failure) -> bool {
-    let storage = failure.downcast_ref().or_else(|| {
+    storage_error(failure).is_some_and(|error| !matches!(error, StorageError::ValueTooLarge(_)))
+}
+
+/// Whether the file is damaged, which no retry changes.
+pub(crate) fn is_damage(failure: &Failure) -> bool {
+    storage_error(failure).is_some_and(|error| matches!(error, StorageError::Corrupted(_)))
+}
+
+fn storage_error(failure: &Failure) -> Option<&StorageError> {
+    failure.downcast_ref().or_else(|| {
         if let Some(TransactionError::Storage(storage)) = failure.downcast_ref() {
             return Some(storage);
         }
@@ -146,6 +155,5 @@ fn is_disk_failure(failure: &Failure) -> bool {
             Some(CommitError::Storage(storage)) => Some(storage),
             _ => None,
         }
-    });
-    storage.is_some_and(|storage| !matches!(storage, StorageError::ValueTooLarge(_)))
+    })
 }

@@ -4,9 +4,11 @@ use std::path::PathBuf;
 
 use ironmesh_catalog::StoreError;
 
-use crate::database::{META, Store};
+use crate::database::{Failure, META, Store};
 use crate::file::DatabaseFileFault;
+use crate::high_water::HighWaterFault;
 use crate::quarantine::QuarantinedRecord;
+use crate::record_store::RecordStore as _;
 
 /// The faults of a store that is in use; all are empty if it is healthy.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -15,6 +17,8 @@ pub struct StoreHealth {
     pub failure: Option<String>,
     /// The fault of the database file's path.
     pub place: Option<DatabaseFileFault>,
+    /// The fault that the high-water mark revealed.
+    pub high_water: Option<HighWaterFault>,
     /// The quarantined records.
     pub quarantined: Vec<QuarantinedRecord>,
 }
@@ -23,8 +27,9 @@ impl Store {
     /// The health of the store. It examines the path of the file, and nothing else on the disk.
     pub fn health(&self) -> StoreHealth {
         StoreHealth {
-            failure: self.engine.fault(),
+            failure: self.failure(),
             place: self.engine.file().file_fault(),
+            high_water: self.high_water.fault(),
             quarantined: self.quarantine.lock().records(),
         }
     }
@@ -37,16 +42,22 @@ impl Store {
     /// Opens the database again after a failure of the disk, and proves by a write that the failure is over.
     /// Does nothing if there was no failure. The caller decides how often to try.
     pub fn recover(&self) -> Result<(), StoreError> {
-        if self.engine.fault().is_none() {
+        if self.failure().is_none() {
             return Ok(());
         }
         let recover = || {
             self.engine.reopen()?;
             // As large as most values, so that a disk with a few free bytes does not pass.
             self.put_raw(META, PROBE, &vec![0xa5; PROBE_LENGTH])?;
-            self.remove_all(META, &[PROBE.to_owned()])
+            self.remove_all(META, &[PROBE.to_owned()])?;
+            Ok(self.record_high_water()?)
         };
-        recover().map_err(|e| StoreError::new("write to the store again", e))
+        recover().map_err(|e: Failure| StoreError::new("write to the store again", e))
+    }
+
+    /// The failure of the disk at the database or its high-water mark, until a write succeeds again.
+    fn failure(&self) -> Option<String> {
+        self.engine.fault().or_else(|| self.high_water.failure())
     }
 }
 

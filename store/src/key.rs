@@ -145,7 +145,7 @@ pub(crate) fn unique_name() -> Option<String> {
 }
 
 /// `bytes` as a line of hexadecimal digits.
-fn to_hex(bytes: &[u8]) -> Zeroizing<String> {
+pub(crate) fn to_hex(bytes: &[u8]) -> Zeroizing<String> {
     // The whole capacity at once: growth would leave copies of a key in memory.
     let mut text = Zeroizing::new(String::with_capacity(bytes.len() * 2 + 1));
     for byte in bytes {
@@ -157,12 +157,19 @@ fn to_hex(bytes: &[u8]) -> Zeroizing<String> {
 }
 
 fn from_hex(text: &str) -> Option<Zeroizing<[u8; KeyEncryptionKey::LENGTH]>> {
-    let mut bytes = Zeroizing::new([0; KeyEncryptionKey::LENGTH]);
-    if text.len() != bytes.len() * 2 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+    let bytes = bytes_from_hex(text)?;
+    Some(Zeroizing::new(bytes.as_slice().try_into().ok()?))
+}
+
+/// The bytes of hexadecimal digits.
+pub(crate) fn bytes_from_hex(text: &str) -> Option<Zeroizing<Vec<u8>>> {
+    if !text.len().is_multiple_of(2) || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return None;
     }
-    for (index, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(text.get(index * 2..index * 2 + 2)?, 16).ok()?;
+    // The whole capacity at once: growth would leave copies of a key in memory.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(text.len() / 2));
+    for at in (0..text.len()).step_by(2) {
+        bytes.push(u8::from_str_radix(text.get(at..at + 2)?, 16).ok()?);
     }
     Some(bytes)
 }

@@ -11,8 +11,10 @@ use crate::authentic::Authenticator;
 use crate::database::{Failure, META, Store, TABLES};
 use crate::engine::{Engine, builder};
 use crate::file::DatabaseFile;
+use crate::high_water::{HIGH_WATER, HighWater};
 use crate::key::{self, KeyEncryptionKey};
 use crate::private_file;
+use crate::record_store::RecordStore as _;
 use crate::seal::Sealer;
 
 impl Store {
@@ -30,11 +32,13 @@ impl Store {
         let path = folder.join(DATABASE);
         let damaged = |source| OpenError::Damaged { path: path.clone(), source };
         let sealer = Sealer::new(&kek).map_err(|e| damaged(e.into()))?;
-        let authenticator = Authenticator::new(&kek, FORMAT).map_err(|e| damaged(e.into()))?;
+        let authenticator = Authenticator::new(&kek).map_err(|e| damaged(e.into()))?;
+        let high_water = HighWater::new(folder, &kek).map_err(|e| damaged(e.into()))?;
         // The cipher has the key now: this copy is wiped.
         let key = kek.into_path();
 
-        if !path.try_exists().map_err(unusable)? {
+        let is_new = !path.try_exists().map_err(unusable)?;
+        if is_new {
             create(&path, &sealer).map_err(|failure| unusable(io::Error::other(failure)))?;
         }
         if private_file::insecure_permissions(&path).map_err(unusable)?.is_some() {
@@ -51,7 +55,7 @@ impl Store {
             other => damaged(other.into()),
         })?;
 
-        let store = Self::new(engine, sealer, authenticator);
+        let store = Self::new(engine, sealer, authenticator, high_water);
         let stated = store.format().map_err(damaged)?;
         let stated = stated.ok_or_else(|| damaged("the database has no format number".into()))?;
         if stated > FORMAT {
@@ -64,7 +68,7 @@ impl Store {
         };
         // The stated format can be edited, but the canary cannot. Without this check, forged records could
         // pass as those of a version without authentication.
-        if canary.as_slice() != canary_of(stated) {
+        if *canary != canary_of(stated) {
             let words = format!(
                 "the database states format {stated}, but its canary record has a different one"
             );
@@ -72,9 +76,28 @@ impl Store {
         }
         store.make_tables().map_err(damaged)?;
         if stated < FORMAT {
-            store.migrate().map_err(damaged)?;
+            store.migrate(stated).map_err(damaged)?;
         }
+        store.compare_with_high_water(is_new).map_err(damaged)?;
         Ok(store)
+    }
+
+    /// Compares the revision with the high-water mark, and creates a missing mark.
+    fn compare_with_high_water(&self, is_new: bool) -> Result<(), Failure> {
+        let revision = self.load_revision()?;
+        match self.high_water.read(revision) {
+            // Not a copy, but the successor of a lost database, which has its authority no more either.
+            Some(mark) if is_new => self.put_revision(mark)?,
+            Some(mark) => {
+                // A revision is never used twice, so that versions and a second older copy stay evident.
+                self.skip_revisions(mark);
+                self.high_water.note_older_copy(revision);
+            }
+            None => {}
+        }
+        // The health reports a failure; the store serves without a mark.
+        let _ = self.record_high_water();
+        Ok(())
     }
 
     fn format(&self) -> Result<Option<u32>, Failure> {
@@ -192,7 +215,7 @@ fn write_new(path: &Path, sealer: &Sealer) -> Result<(), Failure> {
     {
         let mut meta = transaction.open_table(META)?;
         meta.insert(FORMAT_KEY, FORMAT.to_string().as_bytes())?;
-        meta.insert(CANARY, sealer.seal(META.name(), CANARY, canary_of(FORMAT))?.as_slice())?;
+        meta.insert(CANARY, sealer.seal(META.name(), CANARY, &canary_of(FORMAT))?.as_slice())?;
     }
     Ok(transaction.commit()?)
 }
@@ -200,14 +223,14 @@ fn write_new(path: &Path, sealer: &Sealer) -> Result<(), Failure> {
 /// The database's name in the state folder.
 pub(crate) const DATABASE: &str = "state.redb";
 /// The prefix of the store's own file names in the state folder.
-const OWN_FILES: [&str; 3] = [DATABASE, "kek", "admin.sock"];
-/// The format that this version writes. Records of format 1 have no authentication.
-pub(crate) const FORMAT: u32 = 2;
+const OWN_FILES: [&str; 4] = [DATABASE, "kek", "admin.sock", HIGH_WATER];
+/// The format that this version writes. Values of format 1 have no authentication, join records of format 2 no version.
+pub(crate) const FORMAT: u32 = 3;
 pub(crate) const FORMAT_KEY: &str = "format";
 /// A sealed value that detects a wrong key before any other read, and authenticates the format.
 pub(crate) const CANARY: &str = "canary";
 
 /// The plain text of the canary of a database of this format.
-pub(crate) fn canary_of(format: u32) -> &'static [u8] {
-    if format < FORMAT { b"canary" } else { b"canary of format 2" }
+pub(crate) fn canary_of(format: u32) -> Vec<u8> {
+    if format == 1 { b"canary".to_vec() } else { format!("canary of format {format}").into_bytes() }
 }

@@ -163,7 +163,7 @@ impl Store {
 
     fn documents(&self, kept: Kept) -> Result<Vec<(String, String)>, Failure> {
         let read = |(path, hash, _): (String, String, usize)| {
-            let text = self.get(POLICY, &format!("{TEXTS}{hash}"))?;
+            let text = self.get_value(POLICY, &format!("{TEXTS}{hash}"))?;
             let text = text.ok_or_else(|| format!("the text of `{path}` is not there"))?;
             Ok((path, String::from_utf8(text)?))
         };

@@ -21,6 +21,14 @@ pub(crate) fn create_file(path: &Path) -> io::Result<fs_err::File> {
     fs_err::OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
 }
 
+/// Creates the file `path`, for its owner alone, in place of one that an interrupted write left.
+pub(crate) fn create_or_replace_file(path: &Path) -> io::Result<fs_err::File> {
+    match fs_err::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => create_file(path),
+    }
+}
+
 /// The permissions of `path`, if they give other users access.
 pub(crate) fn insecure_permissions(path: &Path) -> io::Result<Option<u32>> {
     let mode = fs_err::metadata(path)?.permissions().mode() & 0o7777;
@@ -53,6 +61,16 @@ pub(crate) fn publish(draft: &Path, path: &Path) -> io::Result<()> {
     };
     fs_err::remove_file(draft)?;
     linked?;
+    sync_folder_of(path)
+}
+
+/// Gives the finished `draft` the name `path`, durably, in place of an earlier file.
+pub(crate) fn replace(draft: &Path, path: &Path) -> io::Result<()> {
+    fs_err::rename(draft, path)?;
+    sync_folder_of(path)
+}
+
+fn sync_folder_of(path: &Path) -> io::Result<()> {
     match path.parent() {
         // The name is durable only after its folder is synced.
         Some(folder) if !folder.as_os_str().is_empty() => fs_err::File::open(folder)?.sync_all(),

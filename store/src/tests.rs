@@ -1,7 +1,10 @@
 mod authentication;
 mod failures;
+mod high_water;
 mod journal;
+mod migration;
 mod policies;
+mod records;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -44,8 +47,12 @@ impl State {
         KeyEncryptionKey::load_or_create(&self.kek(), Store::database_exists(&self.folder()))
     }
 
-    fn open(&self) -> Result<Store, OpenError> {
-        Store::open(&self.folder(), self.key().unwrap())
+    fn mark(&self) -> PathBuf {
+        self.folder().join("high-water")
+    }
+
+    fn open(&self) -> Result<Arc<Store>, OpenError> {
+        Store::open(&self.folder(), self.key().unwrap()).map(Arc::new)
     }
 }
 
@@ -84,6 +91,38 @@ fn record(id: u128) -> JoinRecord {
             "2027-11-21T07:00:00Z".parse().unwrap(),
         )
     }
+}
+
+/// Join records, stored without an expected version.
+trait JoinRecords {
+    fn put_join_records(&self, records: &[JoinRecord]) -> Result<RecordVersion, RecordError>;
+    fn put_join_record(&self, record: &JoinRecord) -> Result<RecordVersion, RecordError> {
+        self.put_join_records(std::slice::from_ref(record))
+    }
+    fn remove_join_records(&self, proxies: &[ProxyId]) -> Result<RecordVersion, RecordError>;
+    fn join_records(&self) -> Result<Vec<JoinRecord>, RecordError>;
+}
+
+impl JoinRecords for Arc<Store> {
+    fn put_join_records(&self, records: &[JoinRecord]) -> Result<RecordVersion, RecordError> {
+        let put = |record| RecordChange::put(record, ExpectedVersion::Any).unwrap();
+        self.commit(&records.iter().map(put).collect::<Vec<_>>())
+    }
+
+    fn remove_join_records(&self, proxies: &[ProxyId]) -> Result<RecordVersion, RecordError> {
+        let remove =
+            |id: &ProxyId| RecordChange::remove::<JoinRecord>(id.to_string(), ExpectedVersion::Any);
+        self.commit(&proxies.iter().map(remove).collect::<Vec<_>>())
+    }
+
+    fn join_records(&self) -> Result<Vec<JoinRecord>, RecordError> {
+        let listed = table(self).list()?.into_iter();
+        Ok(listed.map(|record| record.value).collect())
+    }
+}
+
+fn table(store: &Arc<Store>) -> RecordTable<JoinRecord> {
+    RecordTable::new(Arc::<Store>::clone(store))
 }
 
 fn copy(store: &Store, from: (database::Table, &str), to: (database::Table, &str)) {
@@ -140,11 +179,14 @@ fn domain_and_trust_domain_cannot_change_later() {
 fn wrong_key_is_rejected_and_the_right_one_still_opens() {
     let state = State::new();
     state.open().unwrap().put_authority(b"material").unwrap();
+    let mark = fs_err::read(state.mark()).unwrap();
     let wrong = state.0.path().join("wrong");
     let key = KeyEncryptionKey::load_or_create(&wrong, false).unwrap();
     let error = Store::open(&state.folder(), key).unwrap_err();
     assert!(matches!(&error, OpenError::WrongKey { key, .. } if *key == wrong), "{error}");
     assert!(error.to_string().contains(wrong.to_str().unwrap()), "{error}");
+    assert!(error.to_string().contains("nothing was changed"), "{error}");
+    assert_eq!(fs_err::read(state.mark()).unwrap(), mark);
     assert_eq!(state.open().unwrap().authority().unwrap().unwrap(), b"material");
 }
 
@@ -223,7 +265,7 @@ fn files_are_owner_only_and_no_temporary_files_remain() {
     let mut names: Vec<_> =
         fs_err::read_dir(state.folder()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
-    assert_eq!(names, ["kek", "state.redb"]);
+    assert_eq!(names, ["high-water", "kek", "state.redb"]);
     for name in names {
         assert_eq!(mode(&state.folder().join(name)), 0o600);
     }
@@ -274,13 +316,25 @@ fn sealed_value_does_not_open_in_a_different_place() {
 }
 
 #[test]
-fn newer_format_is_rejected() {
+fn newer_format_is_rejected_and_nothing_is_changed() {
     let state = State::new();
     let store = state.open().unwrap();
+    store.put_join_record(&record(1)).unwrap();
     store.put_raw(META, open::FORMAT_KEY, (open::FORMAT + 1).to_string().as_bytes()).unwrap();
     drop(store);
+    let mark = fs_err::read(state.mark()).unwrap();
     let error = state.open().unwrap_err();
-    assert!(matches!(error, OpenError::NewerFormat { found: 3, known: 2, .. }), "{error}");
+    assert!(matches!(error, OpenError::NewerFormat { found: 4, known: 3, .. }), "{error}");
+    let words = error.to_string();
+    assert!(words.contains("format 4") && words.contains("formats up to 3"), "{words}");
+    assert_eq!(fs_err::read(state.mark()).unwrap(), mark);
+    // As the newer version would find it again.
+    let database = redb::Database::open(state.database()).unwrap();
+    let transaction = database.begin_write().unwrap();
+    transaction.open_table(META).unwrap().insert(open::FORMAT_KEY, b"3".as_slice()).unwrap();
+    transaction.commit().unwrap();
+    drop(database);
+    assert_eq!(state.open().unwrap().join_records().unwrap(), [record(1)]);
 }
 
 #[test]
@@ -320,7 +374,7 @@ fn concurrent_first_starts_agree_on_one_key_and_database() {
         Err(other) => panic!("{other}: {:?}", std::error::Error::source(&other)),
     };
     // Each thread holds its result until all starts have ended, so exactly one start succeeds.
-    let opened: Vec<Store> = std::thread::scope(|scope| {
+    let opened: Vec<Arc<Store>> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..8).map(|_| scope.spawn(start)).collect();
         threads.into_iter().filter_map(|thread| thread.join().unwrap()).collect()
     });
@@ -339,7 +393,10 @@ fn join_record_of_old_format_is_read_and_removals_persist() {
         json.as_object_mut().unwrap().remove("revoked").is_none(),
         "JSON omits an empty `revoked`"
     );
-    store.put(database::JOIN_RECORDS, &old.id.to_string(), json.to_string().as_bytes()).unwrap();
+    let (table, key) = (JoinRecord::TABLE, old.id.to_string());
+    let value = Some(json.to_string().into_bytes());
+    let put = RecordChange { table, key, expected: ExpectedVersion::Absent, value };
+    store.commit(&[put]).unwrap();
     for id in [2, 3, 4] {
         store.put_join_record(&record(id)).unwrap();
     }

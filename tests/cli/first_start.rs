@@ -57,7 +57,7 @@ async fn serve_without_settings_uses_the_defaults() {
     .await;
     assert_eq!(readiness["policy"]["source"], rules.to_str().unwrap());
     assert_ne!(readiness["policy"]["revision"], Value::Null);
-    assert_eq!(files(&state), ["admin.sock", "kek", "state.redb"]);
+    assert_eq!(files(&state), ["admin.sock", "high-water", "kek", "state.redb"]);
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&state), 0o700);
     for file in files(&state) {

@@ -171,3 +171,37 @@ async fn edited_join_record_is_not_served_and_is_reported_until_removed() {
     status(&server, 0, "").await;
     assert!(child.terminate().await.success());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn older_copy_of_the_state_is_served_and_reported_until_accepted() {
+    let Some((server, mut child)) = ready().await else { return };
+    assert_eq!(bootstrap(&server, 1, &[]).code, 0);
+    assert!(child.terminate().await.success());
+    let (file, mark) = (server.state().join("state.redb"), server.state().join("high-water"));
+    let copy = fs::read(&file).unwrap();
+
+    let mut child = server.start().await;
+    server.ready().await;
+    let proxy = &proxies(&server)[0];
+    assert_eq!(server.run(&["proxy", "revoke", proxy]).code, 0);
+    // The mark was written before the answer, so a crash changes nothing.
+    child.kill_hard().await;
+    fs::write(&file, copy).unwrap();
+
+    let mut child = server.start().await;
+    server.ready().await;
+    status(&server, 1, "wrong: error[IM0705]: the state file `").await;
+    assert_eq!(codes(&server).await, ["IM0705"]);
+    assert_eq!(server.run(&["proxy", "revoke", proxy]).code, 0);
+    assert!(child.terminate().await.success());
+    let mut child = server.start().await;
+    server.ready().await;
+    status(&server, 1, "IM0705").await;
+    assert!(child.terminate().await.success());
+
+    fs::remove_file(mark).unwrap();
+    let mut child = server.start().await;
+    server.ready().await;
+    status(&server, 0, "").await;
+    assert!(child.terminate().await.success());
+}

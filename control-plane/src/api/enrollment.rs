@@ -85,7 +85,7 @@ impl RunningControlPlane {
             }));
         }
         let roots = self.authority.lock().trust_bundle().roots;
-        let names = self.add_records(request, records, now)?;
+        let names = self.add_records(request, &records, now)?;
         let proxies =
             enrolled.into_iter().zip(names).map(|((id, certificate, expires_at), name)| {
                 EnrolledProxy { id, name, certificate, expires_at }
@@ -103,7 +103,7 @@ impl RunningControlPlane {
     fn add_records(
         &self,
         request: &BootstrapRequest,
-        records: Vec<JoinRecord>,
+        records: &[JoinRecord],
         now: Timestamp,
     ) -> Result<Vec<ProxyName>, ApiError> {
         let Some(first) = request.services.first() else { return Ok(Vec::new()) };
@@ -115,7 +115,7 @@ impl RunningControlPlane {
             } else {
                 default_names(first, records.len(), present).map_err(EnrollError::Name)?
             };
-            let named = records.into_iter().zip(names.iter().cloned());
+            let named = records.iter().cloned().zip(names.iter().cloned());
             Ok(named.map(|(record, name)| JoinRecord { name: Some(name), ..record }).collect())
         });
         added.map_err(|error| match error {

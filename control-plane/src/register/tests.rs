@@ -3,9 +3,11 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ironmesh_store::KeyEncryptionKey;
+use ironmesh_catalog::text::chain;
+use ironmesh_store::{KeyEncryptionKey, Store, Versioned};
 use tempfile::TempDir;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::*;
@@ -15,6 +17,10 @@ fn store(folder: &TempDir) -> Arc<Store> {
     let state = folder.path().join("state");
     let kek = KeyEncryptionKey::load_or_create(&key, Store::database_exists(&state)).unwrap();
     Arc::new(Store::open(&state, kek).unwrap())
+}
+
+fn stored(store: &Arc<Store>) -> Vec<Versioned<JoinRecord>> {
+    RecordTable::new(Arc::<Store>::clone(store)).list().unwrap()
 }
 
 fn record(number: u8, joined: Timestamp) -> JoinRecord {
@@ -144,5 +150,91 @@ fn concurrent_claims_share_one_disk_write() {
         drop(records);
     });
     assert_eq!(register.generation().borrow().changes, before + 1);
-    assert!(store.join_records().unwrap().iter().all(|record| record.claimed_at == Some(now)));
+    assert!(stored(&store).iter().all(|record| record.value.claimed_at == Some(now)));
+}
+
+/// Two control planes on one store, with this record.
+fn two_registers(record: &JoinRecord, now: Timestamp) -> (TempDir, Register, Register) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(&folder);
+    let one = Register::open(Arc::clone(&store), now).unwrap();
+    one.add(record.clone()).unwrap();
+    let other = Register::open(store, now).unwrap();
+    (folder, one, other)
+}
+
+#[test]
+fn conflicting_change_is_made_again_on_the_newer_record() {
+    let now = Timestamp::now();
+    let record = JoinRecord { claimed_at: None, ..record(1, now) };
+    let (_folder, one, other) = two_registers(&record, now);
+    let revocation = Revocation { at: now, reason: Some("stolen".to_owned()) };
+    one.revoke(record.id, revocation.clone()).unwrap();
+    assert!(other.get(record.id).unwrap().revoked.is_none());
+    // The claim must not restore what the other control plane has revoked.
+    other.claim(record.id, now).unwrap();
+    let kept = other.get(record.id).unwrap();
+    assert_eq!((&kept.revoked, kept.claimed_at), (&Some(revocation), Some(now)));
+    assert!(other.records().is_empty());
+    let stored = other.table.get(&record.id.to_string()).unwrap().unwrap();
+    assert_eq!(stored.value, *kept);
+    // The first control plane builds on that in turn.
+    one.forget(now + SignedDuration::from_hours(24 * 500), Instant::now()).unwrap();
+    one.forget(now + SignedDuration::from_hours(24 * 500), Instant::now() + CLOCK_CONFIRMATION)
+        .unwrap();
+    assert_eq!(one.get(record.id).unwrap(), kept, "the removal of an older record is dropped");
+}
+
+#[test]
+fn proxies_enrolled_at_once_by_two_control_planes_are_both_kept() {
+    let now = Timestamp::now();
+    let (_folder, one, other) = two_registers(&record(1, now), now);
+    one.add(record(2, now)).unwrap();
+    let mut calls = Vec::new();
+    let enrolled = other.enroll(|present| {
+        calls.push(ids(present));
+        let next = if present.len() < 2 { record(2, now) } else { record(3, now) };
+        Ok::<_, StoreError>(vec![next])
+    });
+    enrolled.unwrap();
+    assert_eq!(calls, [vec![1], vec![1, 2]], "the second call sees the record of the other one");
+    assert_eq!(ids(&other.all_records()), [1, 2, 3]);
+}
+
+#[test]
+fn unresolvable_conflict_ends_after_a_bounded_number_of_attempts() {
+    let now = Timestamp::now();
+    let (_folder, one, other) = two_registers(&record(1, now), now);
+    let mut attempts = 0;
+    let result: Result<(), StoreError> = other.enroll(|_| {
+        attempts += 1;
+        one.add(JoinRecord { claimed_at: None, ..record(1, now) })?;
+        Ok(vec![record(1, now)])
+    });
+    let error = result.unwrap_err();
+    assert!(chain(&error).contains("changed concurrently"), "{}", chain(&error));
+    assert_eq!(attempts, 8);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn register_follows_changes_of_another_control_plane() {
+    let now = Timestamp::now();
+    let (_folder, one, other) = two_registers(&record(1, now), now);
+    let other = Arc::new(other);
+    let shutdown = CancellationToken::new();
+    let task = tokio::spawn(Arc::clone(&other).follow(shutdown.clone()));
+    let mut generation = other.generation();
+    one.add(record(2, now)).unwrap();
+    one.revoke(record(1, now).id, Revocation { at: now, reason: None }).unwrap();
+    let is_shown = |_: &Generation| ids(&other.records()) == [2] && ids(&other.revoked()) == [1];
+    let patience = Duration::from_secs(30);
+    let shown = tokio::time::timeout(patience, generation.wait_for(is_shown)).await;
+    let members = shown.unwrap().unwrap().members;
+    assert_eq!(members, 2);
+
+    one.remove(&[record(1, now).id]).unwrap();
+    let is_gone = |_: &Generation| ids(&other.all_records()) == [2];
+    tokio::time::timeout(patience, generation.wait_for(is_gone)).await.unwrap().unwrap();
+    shutdown.cancel();
+    task.await.unwrap().unwrap();
 }

@@ -1,16 +1,17 @@
-//! Records that were edited or moved outside of the store, and databases of the format that had no tags.
+//! Records that were edited, moved, removed or replaced by an older copy outside of the store.
 
-use ironmesh_catalog::{
-    CertificateStore, Domain, KeptEndpoints, Provider, TcpAccesses, TrustDomain,
+use ironmesh_catalog::{CertificateStore, Domain, JoinRecord, TcpAccesses, TrustDomain};
+
+use super::{JoinRecords, State, certificate, copy, policies, record, table};
+use crate::database::{
+    ENDPOINTS, JOIN_RECORDS, META, POLICY, RECORD_VERSIONS, SERVICE_CERTIFICATES, Table,
 };
-use jiff::Timestamp;
+use crate::{
+    ExpectedVersion, QuarantinedRecord, Record as _, RecordChange, RecordError, RecordStore as _,
+    Store,
+};
 
-use super::{State, certificate, copy, policies, record};
-use crate::database::{ENDPOINTS, JOIN_RECORDS, META, POLICY, SERVICE_CERTIFICATES, Table};
-use crate::open::{CANARY, FORMAT_KEY, canary_of};
-use crate::{OpenError, QuarantinedRecord, Store};
-
-fn quarantined(store: &Store) -> Vec<(String, String)> {
+pub(super) fn quarantined(store: &Store) -> Vec<(String, String)> {
     let records = store.health().quarantined.into_iter();
     records.map(|QuarantinedRecord { table, key }| (table, key)).collect()
 }
@@ -22,7 +23,7 @@ fn edit(store: &Store, table: Table, key: &str) {
     store.put_raw(table, key, &stored).unwrap();
 }
 
-fn at(table: &str, key: &str) -> (String, String) {
+pub(super) fn at(table: &str, key: &str) -> (String, String) {
     (table.to_owned(), key.to_owned())
 }
 
@@ -63,9 +64,68 @@ fn moved_join_record_is_quarantined() {
 #[test]
 fn authentic_join_record_that_cannot_be_read_is_quarantined() {
     let store = State::new().open().unwrap();
-    store.put(JOIN_RECORDS, "7", b"{\"of a\": \"newer version\"}").unwrap();
+    let value = Some(b"{\"of a\": \"newer version\"}".to_vec());
+    let (table, expected) = (JoinRecord::TABLE, ExpectedVersion::Absent);
+    store.commit(&[RecordChange { table, key: "7".to_owned(), expected, value }]).unwrap();
     assert!(store.join_records().unwrap().is_empty());
     assert_eq!(quarantined(&store), [at("join_records", "7")]);
+}
+
+#[test]
+fn older_version_of_a_join_record_is_refused() {
+    let state = State::new();
+    let store = state.open().unwrap();
+    let key = record(1).id.to_string();
+    let first = store.put_join_record(&record(1)).unwrap();
+    let older = store.get_raw(JOIN_RECORDS, &key).unwrap().unwrap();
+    store.put_join_record(&record(1)).unwrap();
+    store.put_join_record(&record(2)).unwrap();
+    store.put_raw(JOIN_RECORDS, &key, &older).unwrap();
+    drop(store);
+
+    let store = state.open().unwrap();
+    assert_eq!(store.join_records().unwrap(), [record(2)]);
+    assert_eq!(quarantined(&store), [at("join_records", &key)]);
+    let error = table(&store).get(&key).unwrap_err();
+    assert!(matches!(error, RecordError::Corrupt(_)), "{error:?}");
+    // Neither does a change build on it.
+    for expected in [ExpectedVersion::Absent, ExpectedVersion::Exactly(first)] {
+        let put = RecordChange::put(&record(1), expected).unwrap();
+        let error = store.commit(&[put]).unwrap_err();
+        assert!(matches!(error, RecordError::Corrupt(_)), "{error:?}");
+    }
+    store.put_join_record(&record(1)).unwrap();
+    assert!(quarantined(&store).is_empty());
+    assert_eq!(store.join_records().unwrap(), [record(1), record(2)]);
+}
+
+#[test]
+fn removed_join_record_is_reported_until_it_is_discarded() {
+    let store = State::new().open().unwrap();
+    store.put_join_records(&[record(1), record(2)]).unwrap();
+    store.remove_all(JOIN_RECORDS, &[record(1).id.to_string()]).unwrap();
+    assert_eq!(store.join_records().unwrap(), [record(2)]);
+    assert_eq!(quarantined(&store), [at("join_records", &record(1).id.to_string())]);
+    store.remove_join_records(&[record(1).id]).unwrap();
+    assert!(quarantined(&store).is_empty());
+    assert_eq!(store.join_records().unwrap(), [record(2)]);
+    assert!(quarantined(&store).is_empty());
+}
+
+#[test]
+fn edited_version_or_revision_costs_one_record_and_no_start() {
+    let state = State::new();
+    let store = state.open().unwrap();
+    let last = store.put_join_records(&[record(1), record(2)]).unwrap();
+    edit(&store, RECORD_VERSIONS, &format!("join_records/{}", record(1).id));
+    edit(&store, META, "revision");
+    drop(store);
+    let store = state.open().unwrap();
+    assert_eq!(store.join_records().unwrap(), [record(2)]);
+    let key = record(1).id.to_string();
+    let versions = at("record_versions", &format!("join_records/{key}"));
+    assert_eq!(quarantined(&store), [at("join_records", &key), at("meta", "revision"), versions]);
+    assert!(store.put_join_record(&record(3)).unwrap() > last, "no version is used twice");
 }
 
 #[test]
@@ -103,68 +163,4 @@ fn edited_mesh_names_are_rejected() {
     edit(&store, META, "mesh");
     let error = store.mesh().unwrap_err();
     assert!(error.source.to_string().contains("restore the state folder"), "{}", error.source);
-}
-
-/// Converts a store to format 1, as versions without authentication wrote it.
-fn downgrade(store: &Store) {
-    for table in [META, JOIN_RECORDS, POLICY, ENDPOINTS] {
-        for (key, value) in store.all(table).unwrap() {
-            store.put_raw(table, &key, &value).unwrap();
-        }
-    }
-    store.put_raw(META, FORMAT_KEY, b"1").unwrap();
-    store.put_sealed(META, CANARY, b"canary").unwrap();
-}
-
-#[test]
-fn database_of_format_1_is_migrated_once_and_authenticated_since() {
-    let state = State::new();
-    let domain = Domain::default();
-    let mesh = (domain.clone(), TrustDomain::new(domain));
-    let policy = Some(vec![("a.toml".to_owned(), "# 1".to_owned())]);
-    let endpoints = KeptEndpoints {
-        provider: Provider::Consul,
-        service: "shop/a".parse().unwrap(),
-        learned_at: Timestamp::UNIX_EPOCH,
-        endpoints: std::sync::Arc::default(),
-    };
-    {
-        let store = state.open().unwrap();
-        store.put_mesh(&mesh.0, &mesh.1).unwrap();
-        store.put_authority(b"material").unwrap();
-        store.put_service_certificate(&certificate("shop/a", "1")).unwrap();
-        store.put_join_records(&[record(1), record(2)]).unwrap();
-        store.put_policy(&policies::record("1"), [("a.toml", "# 1")]).unwrap();
-        store.keep_endpoints(std::slice::from_ref(&endpoints), &[]).unwrap();
-        downgrade(&store);
-        let json = store.get_raw(JOIN_RECORDS, &record(1).id.to_string()).unwrap().unwrap();
-        assert_eq!(json, serde_json::to_vec(&record(1)).unwrap(), "as format 1 has it");
-    }
-    for _ in 0..2 {
-        let store = state.open().unwrap();
-        assert_eq!(store.mesh().unwrap().as_ref(), Some(&mesh));
-        assert_eq!(store.authority().unwrap().unwrap(), b"material");
-        assert_eq!(store.service_certificates().unwrap(), [certificate("shop/a", "1")]);
-        assert_eq!(store.join_records().unwrap(), [record(1), record(2)]);
-        assert_eq!(store.last_good_policy().unwrap(), policy);
-        assert_eq!(store.kept_endpoints().unwrap().0, std::slice::from_ref(&endpoints));
-        assert!(quarantined(&store).is_empty());
-        assert_eq!(store.get_raw(META, FORMAT_KEY).unwrap().unwrap(), b"2");
-    }
-    let store = state.open().unwrap();
-    let key = record(3).id.to_string();
-    store.put_raw(JOIN_RECORDS, &key, &serde_json::to_vec(&record(3)).unwrap()).unwrap();
-    assert_eq!(store.join_records().unwrap(), [record(1), record(2)]);
-    assert_eq!(quarantined(&store), [at("join_records", &key)]);
-}
-
-#[test]
-fn migrated_database_that_states_format_1_is_rejected() {
-    let state = State::new();
-    let store = state.open().unwrap();
-    store.put_raw(META, FORMAT_KEY, b"1").unwrap();
-    drop(store);
-    let error = state.open().unwrap_err();
-    assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
-    assert_ne!(canary_of(1), canary_of(2));
 }

@@ -1,0 +1,159 @@
+//! Changes of the register: each is one commit of the store, which expects the versions that the register knows.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use ironmesh_catalog::{JoinRecord, ProxyId, Records, StoreError};
+use ironmesh_store::{ExpectedVersion, RecordChange, RecordError, RecordVersion};
+
+use super::{RecordIndex, Register};
+
+/// How often a change is tried, each time on the newest records. Several control planes that write one record at once
+/// all make progress: one of their commits succeeds.
+const MAX_ATTEMPTS: usize = 8;
+
+impl Register {
+    /// Stores the records that `change` returns for the present ones, and then shows them. After a conflict it is
+    /// called again, for newer records.
+    pub(super) fn change(
+        &self,
+        mut change: impl FnMut(&Records) -> Vec<JoinRecord>,
+    ) -> Result<(), StoreError> {
+        self.try_change(|records| Ok(change(records)))
+    }
+
+    /// The same, unless `change` fails.
+    pub(super) fn try_change<E: From<StoreError>>(
+        &self,
+        mut change: impl FnMut(&Records) -> Result<Vec<JoinRecord>, E>,
+    ) -> Result<(), E> {
+        let _changing = self.changing.lock();
+        let mut attempts = 1..=MAX_ATTEMPTS;
+        loop {
+            attempts.next();
+            let changed = change(&self.all_records())?;
+            if changed.is_empty() {
+                return Ok(());
+            }
+            let ids: Vec<_> = changed.iter().map(|record| record.id).collect();
+            let error = match self.commit(changed) {
+                Ok(()) => return Ok(()),
+                Err(RecordError::Conflict(_)) if !attempts.is_empty() => self.reread(ids).err(),
+                Err(error) => Some(StoreError::new(operation(&ids), error)),
+            };
+            error.map_or(Ok(()), Err)?;
+        }
+    }
+
+    /// Removes records, unless they have changed.
+    pub(super) fn remove(&self, proxies: &[ProxyId]) -> Result<(), StoreError> {
+        let failed = |error| {
+            let count = proxies.len();
+            StoreError::new(format!("remove the join records of {count} proxies"), error)
+        };
+        let removals: Vec<_> = {
+            let records = self.records.lock();
+            let remove = |id: &ProxyId| {
+                let expected = records.expected_version(*id);
+                RecordChange::remove::<JoinRecord>(id.to_string(), expected)
+            };
+            proxies.iter().map(remove).collect()
+        };
+        match self.table.store().commit(&removals) {
+            Ok(_) => {
+                let mut records = self.records.lock();
+                for id in proxies {
+                    records.remove(*id);
+                }
+                Ok(())
+            }
+            // A later look removes those that are still past their retention.
+            Err(RecordError::Conflict(_)) => self.reread(proxies.iter().copied()),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// Commits records, and then shows them.
+    fn commit(&self, changed: Vec<JoinRecord>) -> Result<(), RecordError> {
+        let puts: Result<Vec<_>, _> = {
+            let records = self.records.lock();
+            let put = |record: &JoinRecord| {
+                RecordChange::put(record, records.expected_version(record.id))
+            };
+            changed.iter().map(put).collect()
+        };
+        let version = self.table.store().commit(&puts?)?;
+        let changed = changed.into_iter().map(|record| (Arc::new(record), version));
+        self.show(changed, []);
+        Ok(())
+    }
+
+    /// Reads the records of these proxies again, and shows what has changed. The caller holds `changing`.
+    pub(super) fn reread(
+        &self,
+        proxies: impl IntoIterator<Item = ProxyId>,
+    ) -> Result<(), StoreError> {
+        let (mut changed, mut gone) = (Vec::new(), Vec::new());
+        for id in proxies.into_iter().collect::<BTreeSet<_>>() {
+            match self.table.get(&id.to_string()) {
+                Ok(Some(record)) => changed.push((Arc::new(record.value), record.version)),
+                Ok(None) => gone.push(id),
+                // A quarantined record counts as missing, as at a start.
+                Err(RecordError::Corrupt(_)) if self.quarantined().contains(&id) => gone.push(id),
+                Err(error) => {
+                    let operation = format!("read the join record of proxy `{id}`");
+                    return Err(StoreError::new(operation, error));
+                }
+            }
+        }
+        self.show(changed, gone);
+        Ok(())
+    }
+
+    /// Shows stored records with their versions, and the absence of removed ones.
+    fn show(
+        &self,
+        changed: impl IntoIterator<Item = (Arc<JoinRecord>, RecordVersion)>,
+        gone: impl IntoIterator<Item = ProxyId>,
+    ) {
+        let (mut changes, mut members) = (0, 0);
+        let mut records = self.records.lock();
+        for (record, version) in changed {
+            if records.versions.insert(record.id, version) == Some(version) {
+                continue;
+            }
+            let old = records.all.insert(record.id, Arc::clone(&record));
+            let was_revoked = old.as_ref().is_some_and(|old| old.revoked.is_some());
+            changes += 1;
+            members += u64::from(old.is_none() || was_revoked != record.revoked.is_some());
+            records.classify(&record);
+        }
+        for id in gone {
+            if records.all.contains_key(&id) {
+                changes += 1;
+                members += 1;
+            }
+            records.remove(id);
+        }
+        drop(records);
+        if changes > 0 {
+            self.generation.send_modify(|generation| {
+                generation.changes += 1;
+                generation.members += members;
+            });
+        }
+    }
+}
+
+impl RecordIndex {
+    fn expected_version(&self, id: ProxyId) -> ExpectedVersion {
+        self.versions.get(&id).copied().map_or(ExpectedVersion::Absent, ExpectedVersion::Exactly)
+    }
+}
+
+fn operation(proxies: &[ProxyId]) -> String {
+    match proxies {
+        [id] => format!("keep the join record of proxy `{id}`"),
+        proxies => format!("keep the join records of {} proxies", proxies.len()),
+    }
+}

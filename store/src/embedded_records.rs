@@ -1,0 +1,346 @@
+//! The embedded store as a store of records.
+//!
+//! A record is stored with its version, and the tag covers both, its table and its key. The table of versions has the
+//! version of each record once more. So a record that is edited, moved, removed or replaced by an older copy of itself
+//! does not match, and is refused. An older copy of the whole file does match: see [`crate::high_water`].
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use redb::{
+    ReadTransaction, ReadableDatabase as _, ReadableTable, TableDefinition, TableError,
+    TableHandle as _,
+};
+
+use crate::authentic::Authenticator;
+use crate::database::{Failure, META, RECORD_VERSIONS, Store, Table};
+use crate::engine::is_damage;
+use crate::record_store::{
+    ExpectedVersion, KeyedRecords, RecordAddress, RecordChange, RecordError, RecordStore,
+    RecordVersion, TableName, Versioned,
+};
+use crate::record_watch::{RecordWatch, RecordWatchSender};
+
+/// The revision of the store, and the watches of its tables.
+#[derive(Debug, Default)]
+pub(crate) struct Revisions {
+    /// The highest revision that a commit has used, also one that failed: it may have reached the disk.
+    pub(crate) used: u64,
+    /// The revision of the last commit.
+    pub(crate) committed: u64,
+    watches: Vec<(TableName, RecordWatchSender)>,
+}
+
+/// What is stored at a key.
+enum Stored {
+    Absent,
+    Present(Versioned<Vec<u8>>),
+    /// It is not authentic, or has a version that is not its last one.
+    Refused,
+}
+
+impl RecordStore for Store {
+    fn get(&self, table: TableName, key: &str) -> Result<Option<Versioned<Vec<u8>>>, RecordError> {
+        let stored = self.engine.read(|database| {
+            let transaction = database.begin_read()?;
+            let (Some(records), Some(versions)) =
+                (open(&transaction, definition(table))?, open(&transaction, RECORD_VERSIONS)?)
+            else {
+                return Ok(Stored::Absent);
+            };
+            read(&self.authenticator, table, key, &records, &versions)
+        });
+        match stored.map_err(unavailable)? {
+            Stored::Absent => Ok(None),
+            Stored::Present(record) => Ok(Some(record)),
+            Stored::Refused => {
+                self.quarantine(table, key);
+                Err(RecordError::quarantined(table, key))
+            }
+        }
+    }
+
+    fn list(&self, table: TableName) -> Result<KeyedRecords, RecordError> {
+        let (records, refused) =
+            self.engine.read(|database| self.read_all(database, table)).map_err(unavailable)?;
+        for key in refused {
+            self.quarantine(table, &key);
+        }
+        Ok(records)
+    }
+
+    fn commit(&self, changes: &[RecordChange]) -> Result<RecordVersion, RecordError> {
+        check(changes)?;
+        // Held during the write, so that watches report commits in their order.
+        let mut revisions = self.revisions.lock();
+        if changes.is_empty() {
+            return Ok(RecordVersion(revisions.committed));
+        }
+        revisions.used += 1;
+        let version = RecordVersion(revisions.used);
+        let written = self.engine.read(|database| self.write_all(database, changes, version));
+        written.map_err(unavailable)??;
+        self.engine.note_success();
+        revisions.committed = version.0;
+
+        let mut quarantine = self.quarantine.lock();
+        for change in changes {
+            quarantine.remove(change.table.0, &change.key);
+        }
+        drop(quarantine);
+        revisions.watches.retain(|(_, watch)| !watch.is_closed());
+        for (table, watch) in &revisions.watches {
+            let mut changed = changes.iter().filter(|change| change.table == *table).peekable();
+            if changed.peek().is_some() {
+                let version_of = |change: &RecordChange| change.value.is_some().then_some(version);
+                watch.send(changed.map(|change| (change.key.as_str(), version_of(change))));
+            }
+        }
+        Ok(version)
+    }
+
+    fn watch(&self, table: TableName) -> Result<RecordWatch, RecordError> {
+        // No commit is between the current state and the first change.
+        let mut revisions = self.revisions.lock();
+        let records = self.list(table)?.into_iter();
+        let current = records.map(|(key, record)| (key, record.version)).collect();
+        let (sender, watch) = RecordWatch::new(current);
+        revisions.watches.push((table, sender));
+        Ok(watch)
+    }
+
+    fn quarantine(&self, table: TableName, key: &str) {
+        self.quarantine.lock().add(table.0, key);
+    }
+
+    fn quarantined(&self, table: TableName) -> BTreeSet<String> {
+        let quarantined = self.quarantine.lock().records().into_iter();
+        quarantined.filter(|record| record.table == table.0).map(|record| record.key).collect()
+    }
+
+    fn record_high_water(&self) -> Result<(), RecordError> {
+        // Without its place, the mark would be written beside a different store.
+        if self.engine.file().file_fault().is_some() {
+            return Ok(());
+        }
+        let committed = || self.revisions.lock().committed;
+        self.high_water.raise(committed).map_err(|error| RecordError::Unavailable(error.into()))
+    }
+}
+
+impl Store {
+    fn read_all(
+        &self,
+        database: &redb::Database,
+        table: TableName,
+    ) -> Result<(KeyedRecords, BTreeSet<String>), Failure> {
+        let transaction = database.begin_read()?;
+        let (Some(records), Some(versions)) =
+            (open(&transaction, definition(table))?, open(&transaction, RECORD_VERSIONS)?)
+        else {
+            return Ok((Vec::new(), BTreeSet::new()));
+        };
+        // The keys of both tables: a record whose version is stored must exist.
+        let mut keys = BTreeSet::new();
+        for entry in records.iter()? {
+            keys.insert(entry?.0.value().to_owned());
+        }
+        let prefix = version_key(table, "");
+        for entry in versions.range(prefix.as_str()..)? {
+            let (key, _) = entry?;
+            let Some(key) = key.value().strip_prefix(&prefix) else { break };
+            keys.insert(key.to_owned());
+        }
+        let (mut present, mut refused) = (Vec::new(), BTreeSet::new());
+        for key in keys {
+            match read(&self.authenticator, table, &key, &records, &versions)? {
+                Stored::Present(record) => present.push((key, record)),
+                Stored::Refused => {
+                    refused.insert(key);
+                }
+                Stored::Absent => {}
+            }
+        }
+        Ok((present, refused))
+    }
+
+    /// Writes all changes in one transaction, or none.
+    fn write_all(
+        &self,
+        database: &redb::Database,
+        changes: &[RecordChange],
+        version: RecordVersion,
+    ) -> Result<Result<(), RecordError>, Failure> {
+        let mut tables: BTreeMap<TableName, Vec<&RecordChange>> = BTreeMap::new();
+        for change in changes {
+            tables.entry(change.table).or_default().push(change);
+        }
+        let transaction = database.begin_write()?;
+        let mut conflicts = Vec::new();
+        let mut refused = None;
+        {
+            let mut versions = transaction.open_table(RECORD_VERSIONS)?;
+            for (table, changes) in tables {
+                let mut records = transaction.open_table(definition(table))?;
+                for change in changes {
+                    let key = change.key.as_str();
+                    let stored = match change.expected {
+                        ExpectedVersion::Any => None,
+                        _ => Some(read(&self.authenticator, table, key, &records, &versions)?),
+                    };
+                    let is_expected = match (change.expected, stored) {
+                        (ExpectedVersion::Any, _)
+                        | (ExpectedVersion::Absent, Some(Stored::Absent)) => true,
+                        (_, Some(Stored::Refused)) => {
+                            refused = Some((table, key));
+                            false
+                        }
+                        (ExpectedVersion::Exactly(expected), Some(Stored::Present(record))) => {
+                            record.version == expected
+                        }
+                        _ => false,
+                    };
+                    if !is_expected {
+                        conflicts.push(RecordAddress { table, key: change.key.clone() });
+                        continue;
+                    }
+                    let index = version_key(table, key);
+                    if let Some(value) = &change.value {
+                        let record =
+                            self.authenticator.tagged_version(table.0, key, version, value);
+                        records.insert(key, record.as_slice())?;
+                        let tagged = self.tagged_number(RECORD_VERSIONS, &index, version.0);
+                        versions.insert(index.as_str(), tagged.as_slice())?;
+                    } else {
+                        records.remove(key)?;
+                        versions.remove(index.as_str())?;
+                    }
+                }
+            }
+            let tagged = self.tagged_number(META, REVISION, version.0);
+            transaction.open_table(META)?.insert(REVISION, tagged.as_slice())?;
+        }
+        if conflicts.is_empty() {
+            transaction.commit()?;
+            return Ok(Ok(()));
+        }
+        transaction.abort()?;
+        Ok(Err(match refused {
+            Some((table, key)) => {
+                self.quarantine(table, key);
+                RecordError::quarantined(table, key)
+            }
+            None => RecordError::Conflict(conflicts),
+        }))
+    }
+
+    /// Reads the revision of the last commit. If it is not authentic, the highest version of a record stands for it.
+    pub(crate) fn load_revision(&self) -> Result<u64, Failure> {
+        let stored = self.get_value(META, REVISION)?.and_then(|bytes| number(&bytes));
+        let revision = if let Some(revision) = stored {
+            revision
+        } else {
+            let versions = self.all(RECORD_VERSIONS)?;
+            versions.iter().filter_map(|(_, bytes)| number(bytes)).max().unwrap_or_default()
+        };
+        let mut revisions = self.revisions.lock();
+        (revisions.used, revisions.committed) = (revision, revision);
+        Ok(revision)
+    }
+
+    /// Makes the next commit use a revision above this one.
+    pub(crate) fn skip_revisions(&self, up_to: u64) {
+        let mut revisions = self.revisions.lock();
+        revisions.used = revisions.used.max(up_to);
+    }
+
+    /// Stores this revision as that of the last commit.
+    pub(crate) fn put_revision(&self, revision: u64) -> Result<(), Failure> {
+        self.put(META, REVISION, &revision.to_be_bytes())?;
+        self.load_revision()?;
+        Ok(())
+    }
+
+    pub(crate) fn tagged_number(&self, table: Table, key: &str, number: u64) -> Vec<u8> {
+        self.authenticator.tagged(table.name(), key, &number.to_be_bytes())
+    }
+}
+
+/// The records of a table in the database.
+pub(crate) fn definition(table: TableName) -> Table {
+    TableDefinition::new(table.0)
+}
+
+/// The key of a record's version in the table of versions.
+pub(crate) fn version_key(table: TableName, key: &str) -> String {
+    format!("{table}/{key}")
+}
+
+/// The place of the revision of the last commit.
+pub(crate) const REVISION: &str = "revision";
+
+/// The most bytes of a record. A single record of a proxy has a few hundred.
+const MAX_RECORD: usize = 256 * 1024;
+
+type ReadTable = redb::ReadOnlyTable<&'static str, &'static [u8]>;
+
+/// A table; none if no record was ever stored in it.
+fn open(transaction: &ReadTransaction, table: Table) -> Result<Option<ReadTable>, Failure> {
+    match transaction.open_table(table) {
+        Ok(table) => Ok(Some(table)),
+        Err(TableError::TableDoesNotExist(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What is stored at a key, given the tables of records and of versions.
+fn read(
+    authenticator: &Authenticator,
+    table: TableName,
+    key: &str,
+    records: &impl ReadableTable<&'static str, &'static [u8]>,
+    versions: &impl ReadableTable<&'static str, &'static [u8]>,
+) -> Result<Stored, Failure> {
+    let index = version_key(table, key);
+    let (record, version) = (records.get(key)?, versions.get(index.as_str())?);
+    let (Some(record), Some(version)) = (&record, &version) else {
+        let is_absent = record.is_none() && version.is_none();
+        return Ok(if is_absent { Stored::Absent } else { Stored::Refused });
+    };
+    let version = authenticator.verified(RECORD_VERSIONS.name(), &index, version.value());
+    let record = authenticator.verified_version(table.0, key, record.value());
+    Ok(match (record, version.and_then(number)) {
+        (Some((version, value)), Some(last)) if version.0 == last => {
+            Stored::Present(Versioned { value: value.to_vec(), version })
+        }
+        _ => Stored::Refused,
+    })
+}
+
+fn number(bytes: &[u8]) -> Option<u64> {
+    Some(u64::from_be_bytes(bytes.try_into().ok()?))
+}
+
+/// Rejects a commit with two changes of one record, or with too large a record.
+fn check(changes: &[RecordChange]) -> Result<(), RecordError> {
+    let mut seen = BTreeSet::new();
+    for change in changes {
+        let reason = if !seen.insert((change.table, &change.key)) {
+            "a commit changes it twice".to_owned()
+        } else if change.value.as_ref().is_some_and(|value| value.len() > MAX_RECORD) {
+            format!("it has more than {MAX_RECORD} bytes")
+        } else {
+            continue;
+        };
+        let record = RecordAddress { table: change.table, key: change.key.clone() };
+        return Err(RecordError::Invalid { record, source: reason.into() });
+    }
+    Ok(())
+}
+
+fn unavailable(failure: Failure) -> RecordError {
+    if is_damage(&failure) {
+        RecordError::Corrupt(failure)
+    } else {
+        RecordError::Unavailable(failure)
+    }
+}

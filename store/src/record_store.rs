@@ -1,0 +1,152 @@
+//! The trait of a store of records: versioned values in tables, changed by compare-and-swap, and watched.
+//!
+//! The embedded store implements it ([`crate::Store`]). Nothing in it assumes that one process writes: a version may
+//! be a revision of etcd, a commit one of its transactions. Calls block until the store has answered.
+
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::fmt;
+
+use crate::record_watch::RecordWatch;
+
+/// The name of a table of records, such as `join_records`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TableName(pub &'static str);
+
+impl fmt::Display for TableName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+/// The version of a record: the revision of the whole store that the last commit of the record produced. So the
+/// versions at one key only grow, also over a removal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RecordVersion(pub u64);
+
+impl fmt::Display for RecordVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A value with its version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Versioned<T> {
+    /// The value.
+    pub value: T,
+    /// Its version.
+    pub version: RecordVersion,
+}
+
+/// Records with their keys, as the store has them.
+pub type KeyedRecords = Vec<(String, Versioned<Vec<u8>>)>;
+
+/// The version that a change expects at its key; with any other, the commit is a conflict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExpectedVersion {
+    /// There is no record.
+    Absent,
+    /// There is a record of exactly this version.
+    Exactly(RecordVersion),
+    /// Any, also no record or a quarantined one.
+    Any,
+}
+
+/// One change of a commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordChange {
+    /// The table of the record.
+    pub table: TableName,
+    /// The key of the record.
+    pub key: String,
+    /// The version that the record must have before the change.
+    pub expected: ExpectedVersion,
+    /// The new value; none removes the record.
+    pub value: Option<Vec<u8>>,
+}
+
+/// A store of records, shared by all tasks, and possibly by several processes.
+pub trait RecordStore: fmt::Debug + Send + Sync {
+    /// The record at a key.
+    fn get(&self, table: TableName, key: &str) -> Result<Option<Versioned<Vec<u8>>>, RecordError>;
+
+    /// All records of a table, in the order of the keys. Records that are not authentic are quarantined and omitted.
+    fn list(&self, table: TableName) -> Result<KeyedRecords, RecordError>;
+
+    /// Makes all changes durably, or none. A key occurs once at most. Returns the version of all written records.
+    fn commit(&self, changes: &[RecordChange]) -> Result<RecordVersion, RecordError>;
+
+    /// Watches a table: first its current state, then what changes.
+    fn watch(&self, table: TableName) -> Result<RecordWatch, RecordError>;
+
+    /// Quarantines a record that its reader cannot decode, until it is written again or removed.
+    fn quarantine(&self, table: TableName, key: &str);
+
+    /// The keys of the quarantined records of a table.
+    fn quarantined(&self, table: TableName) -> BTreeSet<String>;
+
+    /// Makes the commits so far evident: if the whole store is replaced by an older copy, the next start detects it.
+    /// Callers call it before an answer that issues or revokes a certificate. A store that a quorum keeps needs
+    /// nothing here.
+    fn record_high_water(&self) -> Result<(), RecordError> {
+        Ok(())
+    }
+}
+
+/// An operation on records failed.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// Records have other versions than a commit expects. Nothing was changed: read them, and try again.
+    #[error("records were changed concurrently: {}", list(.0))]
+    Conflict(Vec<RecordAddress>),
+    /// The store cannot be read or written now. It is unknown whether a failed commit was stored.
+    #[error("the store is unavailable")]
+    Unavailable(#[source] Box<dyn Error + Send + Sync>),
+    /// What is stored cannot be read, and does not change by a retry.
+    #[error("the store is damaged")]
+    Corrupt(#[source] Box<dyn Error + Send + Sync>),
+    /// The caller's record cannot be stored.
+    #[error("record {record} cannot be stored")]
+    Invalid {
+        /// The record.
+        record: RecordAddress,
+        /// The reason.
+        #[source]
+        source: Box<dyn Error + Send + Sync>,
+    },
+}
+
+impl RecordError {
+    /// The error that the record at this place is not authentic or unreadable.
+    pub fn quarantined(table: TableName, key: &str) -> Self {
+        let record = RecordAddress { table, key: key.to_owned() };
+        Self::Corrupt(format!("the stored record {record} is quarantined").into())
+    }
+}
+
+/// The place of a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordAddress {
+    /// Its table.
+    pub table: TableName,
+    /// Its key.
+    pub key: String,
+}
+
+impl fmt::Display for RecordAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` of {}", self.key, self.table)
+    }
+}
+
+/// The most records that an error names.
+const NAMED: usize = 3;
+
+fn list(records: &[RecordAddress]) -> String {
+    let mut named: Vec<_> = records.iter().take(NAMED).map(ToString::to_string).collect();
+    if records.len() > NAMED {
+        named.push(format!("{} more", records.len() - NAMED));
+    }
+    named.join(", ")
+}
