@@ -68,7 +68,7 @@ fn commands_exit_4_in_3_s_if_only_healthz_answers() {
         (&["status"], "GET /readyz"),
         (&["endpoints"], "GET /v1/endpoints"),
         (&["proxy", "list"], "GET /v1/proxies"),
-        (&["proxy", "revoke", id, "--reason", "test"], "POST /v1/proxies/6b1f2c1e"),
+        (&["proxy", "show", id], "GET /v1/proxies/6b1f2c1e"),
     ];
     for (command, request) in commands {
         let run = server.run(command);
