@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use ironmesh_catalog::{CertificateState, ProxyId, TrustDomain};
 use ironmesh_cert::peer::proxy_identity;
-use ironmesh_xds_server::{Admission, ClientKey, Peer, StreamRejection};
+use ironmesh_xds_server::{Admission, ClientKey, Completion, Peer, StreamRejection};
 use ironmesh_xds_wire::{EnvoyVersion, LoggedCall, Node};
 use jiff::Timestamp;
 use rustls::pki_types::CertificateDer;
+use tokio::sync::Mutex;
 
 use super::audit::Audit;
 use super::journal::{Journal, claim};
@@ -27,6 +28,8 @@ pub(crate) struct ProxyAdmission {
     register: Arc<Register>,
     audit: Arc<Audit>,
     journal: Journal,
+    /// Held while claims are written: those that come meanwhile are written together by the next holder.
+    claiming: Mutex<()>,
 }
 
 impl ProxyAdmission {
@@ -36,7 +39,7 @@ impl ProxyAdmission {
         audit: Arc<Audit>,
         journal: Journal,
     ) -> Self {
-        Self { trust_domain, register, audit, journal }
+        Self { trust_domain, register, audit, journal, claiming: Mutex::default() }
     }
 }
 
@@ -89,15 +92,28 @@ impl Admission for ProxyAdmission {
             // The TLS handshake rejects an expired certificate.
             _ => {}
         }
-        if record.claimed_at.is_none() {
-            // The claim is written to the disk: other streams continue on other threads.
-            let claimed = tokio::task::block_in_place(|| self.register.claim(id, now));
-            if let Err(error) = claimed {
-                return reject(chain(&error));
+        Ok(id.to_string().into())
+    }
+
+    /// Claims the proxy's certificate at its first stream. A thousand proxies that connect at once share a few writes,
+    /// and hold one thread.
+    fn complete<'a>(&'a self, client: &'a ClientKey, peer: &'a Peer) -> Completion<'a> {
+        Box::pin(async move {
+            let unclaimed = |id| self.register.get(id).filter(|one| one.claimed_at.is_none());
+            let record = client.parse().ok().and_then(unclaimed);
+            let Some(record) = record else { return Ok(()) };
+            let now = Timestamp::now();
+            self.register.announce_claim(record.id, now);
+            let _claiming = self.claiming.lock().await;
+            // The stream before may have written this claim, too.
+            if unclaimed(record.id).is_some() {
+                // The disk may be slow: other tasks continue on other threads.
+                let claimed = tokio::task::block_in_place(|| self.register.claim(record.id, now));
+                claimed.map_err(|error| StreamRejection(chain(&error)))?;
             }
             self.journal.record(claim(&record, peer.address, now));
-        }
-        Ok(id.to_string().into())
+            Ok(())
+        })
     }
 
     /// The proxy: a renewed or newly issued certificate does not make it a second client.

@@ -263,6 +263,11 @@ impl Register {
         recorded.map_err(|e| StoreError::new("record the high-water mark of the state", e))
     }
 
+    /// Announces a claim, which the next call of [`Register::claim`] writes, too.
+    pub(crate) fn announce_claim(&self, id: ProxyId, now: Timestamp) {
+        self.claims.lock().insert(id, now);
+    }
+
     /// Claims a proxy's certificate, at its first accepted connection.
     pub(crate) fn claim(&self, id: ProxyId, now: Timestamp) -> Result<(), StoreError> {
         self.claims.lock().insert(id, now);

@@ -133,4 +133,4 @@ pub use listener::{serve, serve_incoming};
 pub use peer::Peer;
 pub use rejections::{Rejection, Rejections};
 pub use report::{Report, ResourceState, ResourceStatus};
-pub use service::{Admission, StreamRejection};
+pub use service::{Admission, Completion, StreamRejection};

@@ -1,6 +1,7 @@
 //! The gRPC services: the aggregated one, and one for each type; each in both variants. Beside them
 //! are client status (`client_status`), health (`health`) and access logs (`access_log`).
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use hyper::body::Incoming;
@@ -42,6 +43,13 @@ pub trait Admission: Send + Sync + 'static {
     /// only contradict. Returns the identity of the client.
     fn admit(&self, peer: &Peer, node: &Node) -> Result<ClientKey, StreamRejection>;
 
+    /// Completes the admission of a new stream of resources, for example by storing it. Many streams
+    /// may wait here at once, so an implementation must hold no thread while they do.
+    fn complete<'a>(&'a self, client: &'a ClientKey, peer: &'a Peer) -> Completion<'a> {
+        let _ = (client, peer);
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// The client that a verified certificate names: connections of certificates with the same
     /// owner count together. A certificate without an owner counts alone.
     fn owner(&self, certificate: &CertificateDer<'_>) -> Option<ClientKey> {
@@ -55,6 +63,9 @@ pub trait Admission: Send + Sync + 'static {
         let _ = (client, calls);
     }
 }
+
+/// The future of [`Admission::complete`].
+pub type Completion<'a> = Pin<Box<dyn Future<Output = Result<(), StreamRejection>> + Send + 'a>>;
 
 /// The reason for which a stream is rejected. It is sent to the client, and logged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

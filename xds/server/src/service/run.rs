@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tonic::Status;
 use tracing::Span;
 
-use super::Streams;
+use super::{StreamRejection, Streams};
 use crate::body::Message;
 use crate::counters::CloseReason;
 use crate::hub::{ClientKey, Connection, LiveStream, Reconnect};
@@ -70,6 +70,8 @@ impl Streams {
         let node_id = node.id.clone();
         let disconnections = self.hub.disconnections();
         let client = self.admit(peer, &node)?;
+        let completed = self.admission.complete(&client, peer).await;
+        completed.map_err(|rejection| self.rejected(peer, &node, rejection))?;
         let reconnect = match (V::is_fresh(&request), only) {
             (true, None) => Reconnect::Fresh,
             (true, Some(_)) => Reconnect::PerhapsFresh,
@@ -167,16 +169,20 @@ impl Streams {
         if let Some(fault) = node.fault() {
             return Err(Status::invalid_argument(fault));
         }
-        self.admission.admit(peer, node).map_err(|rejection| {
-            peer.stream_rejected();
-            self.hub.counters().closed(CloseReason::Rejected);
-            let owner = self.admission.owner(&peer.certificate);
-            let owner = owner.map_or_else(|| peer.address.ip().to_string(), |client| client.to_string());
-            if let Some(suppressed) = self.rejection_log.now(owner.into_bytes()) {
-                tracing::warn!(address = %peer.address, node = ?node.id, reason = %rejection, suppressed, "xDS stream rejected");
-            }
-            Status::permission_denied(rejection.0)
-        })
+        self.admission.admit(peer, node).map_err(|rejection| self.rejected(peer, node, rejection))
+    }
+
+    /// Counts and logs a rejected stream; its final status.
+    fn rejected(&self, peer: &Peer, node: &Node, rejection: StreamRejection) -> Status {
+        peer.stream_rejected();
+        self.hub.counters().closed(CloseReason::Rejected);
+        let owner = self.admission.owner(&peer.certificate);
+        let owner =
+            owner.map_or_else(|| peer.address.ip().to_string(), |client| client.to_string());
+        if let Some(suppressed) = self.rejection_log.now(owner.into_bytes()) {
+            tracing::warn!(address = %peer.address, node = ?node.id, reason = %rejection, suppressed, "xDS stream rejected");
+        }
+        Status::permission_denied(rejection.0)
     }
 
     /// Handles a request, unless the client has too many names on all its streams.
