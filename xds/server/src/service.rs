@@ -43,7 +43,7 @@ pub trait Admission: Send + Sync + 'static {
     /// only contradict. Returns the identity of the client.
     fn admit(&self, peer: &Peer, node: &Node) -> Result<ClientKey, StreamRejection>;
 
-    /// Completes the admission of a new stream of resources, for example by storing it. Many streams
+    /// Completes the admission of a new stream, for example by storing it. Many streams
     /// may wait here at once, so an implementation must hold no thread while they do.
     fn complete<'a>(&'a self, client: &'a ClientKey, peer: &'a Peer) -> Completion<'a> {
         let _ = (client, peer);

@@ -113,7 +113,7 @@ impl Streams {
                         "the first message must have an `identifier` with a `node` that has an id",
                     )
                 })?;
-                let client = self.admit(peer, &node)?;
+                let client = self.admit_new(peer, &node).await?;
                 &known.insert((node, client)).1
             };
             self.admission.logged(client, calls);

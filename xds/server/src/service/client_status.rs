@@ -139,7 +139,7 @@ impl Streams {
         quota: &MemoryQuota,
         permit: Option<OwnedSemaphorePermit>,
     ) -> Result<Message, Status> {
-        let client = self.admit(peer, node)?;
+        let client = self.admit_new(peer, node).await?;
         let is_selected = matchers::matches(&request.node_matchers, &node.id)?;
         let (hub, node, building) = (Arc::clone(&self.hub), node.clone(), quota.building().await);
         let answer = move || {

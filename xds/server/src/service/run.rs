@@ -69,9 +69,7 @@ impl Streams {
         })?;
         let node_id = node.id.clone();
         let disconnections = self.hub.disconnections();
-        let client = self.admit(peer, &node)?;
-        let completed = self.admission.complete(&client, peer).await;
-        completed.map_err(|rejection| self.rejected(peer, &node, rejection))?;
+        let client = self.admit_new(peer, &node).await?;
         let reconnect = match (V::is_fresh(&request), only) {
             (true, None) => Reconnect::Fresh,
             (true, Some(_)) => Reconnect::PerhapsFresh,
@@ -162,6 +160,14 @@ impl Streams {
         let reason = end.as_ref().err().map(ToString::to_string);
         tracing::info!(client = %connection.client, reason, "xDS stream closed");
         end
+    }
+
+    /// Admits a new stream of a client, and completes the admission.
+    pub(super) async fn admit_new(&self, peer: &Peer, node: &Node) -> Result<ClientKey, Status> {
+        let client = self.admit(peer, node)?;
+        let completed = self.admission.complete(&client, peer).await;
+        completed.map_err(|rejection| self.rejected(peer, node, rejection))?;
+        Ok(client)
     }
 
     /// Admits a client, or logs why its stream is rejected.
