@@ -342,11 +342,11 @@ impl Reconciler {
                     unserved.push(Arc::clone(client));
                 }
             } else {
-                self.clients.disconnected(client);
+                let was_served = self.clients.disconnected(client);
                 self.nack_tracker.disconnected(client);
                 let id = client.parse::<ProxyId>().ok();
                 if let Some(id) = id {
-                    self.convergence.depart(id, now);
+                    self.convergence.depart(id, was_served, news.was_synced, now);
                     self.is_convergence_news = true;
                 }
                 self.inactive_resources

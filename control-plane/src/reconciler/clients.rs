@@ -42,11 +42,12 @@ impl Clients {
         self.configs.get(client).is_some_and(|config| Arc::ptr_eq(&config.node, node))
     }
 
-    /// Records that a client has disconnected.
-    pub(super) fn disconnected(&mut self, client: &ClientKey) {
-        self.nodes.remove(client);
+    /// Records that a client has disconnected. Returns whether it was known to be connected.
+    pub(super) fn disconnected(&mut self, client: &ClientKey) -> bool {
+        let was_connected = self.nodes.remove(client).is_some();
         self.without_listener.set(client, None);
         self.remove_config(client);
+        was_connected
     }
 
     /// Records why a client has no inbound listener, in its own words; none if it has one.

@@ -263,17 +263,28 @@ impl Convergence {
         self.durations.end_pass(Instant::now());
     }
 
-    /// Notes that a proxy has disconnected.
-    pub(super) fn depart(&mut self, proxy: ProxyId, now: Timestamp) {
+    /// Notes that a proxy has disconnected: whether a pass had served it since it connected, and whether it had ACKed all
+    /// that was published to it.
+    pub(super) fn depart(
+        &mut self,
+        proxy: ProxyId,
+        was_served: bool,
+        was_synced: bool,
+        now: Timestamp,
+    ) {
         let laggard = self.laggards.remove(&proxy);
         self.durations.replace(laggard.as_ref(), None, Instant::now());
-        let departed = match laggard {
-            Some(Laggard { acked, pending, .. }) => Departed { since: now, acked, pending },
-            None => {
-                Departed { since: now, acked: self.generations, pending: Generations::default() }
-            }
+        let none = Generations::default();
+        let (acked, pending) = match laggard {
+            // Its last ACKs and its departure came between two passes.
+            Some(Laggard { lag: Lag::Updating, .. }) if was_synced => (self.generations, none),
+            Some(Laggard { acked, pending, .. }) => (acked, pending),
+            None if was_served => (self.generations, none),
+            // It came and went between two passes, and received nothing.
+            None if self.departed.contains_key(&proxy) => return,
+            None => (none, none),
         };
-        self.departed.insert(proxy, departed);
+        self.departed.insert(proxy, Departed { since: now, acked, pending });
     }
 
     /// Forgets the disconnected proxies that are not in use any more.

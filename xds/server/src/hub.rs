@@ -277,6 +277,7 @@ impl Hub {
                 process_starts: status.process_starts,
                 nacks: status.nacks.clone(),
                 has_set: client.set.borrow().is_some(),
+                was_synced: status.was_synced,
             };
             Some((key, change))
         };

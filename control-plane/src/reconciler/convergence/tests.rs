@@ -68,7 +68,7 @@ fn laggard_does_not_delay_a_revision_without_effect_on_it() {
 #[test]
 fn proxy_that_reconnects_must_ack_the_active_revision() {
     let mut convergence = settled();
-    convergence.depart(proxy(1), at(2));
+    convergence.depart(proxy(1), true, false, at(2));
     let departed = Departed { since: at(2), acked: policy(1), pending: Generations::default() };
     assert_eq!(convergence.departed()[&proxy(1)], departed);
     begin(&mut convergence, policy(2));
@@ -76,7 +76,7 @@ fn proxy_that_reconnects_must_ack_the_active_revision() {
     assert_eq!(pending(&convergence, 2), [proxy(1)]);
     assert_eq!(convergence.laggards()[&proxy(1)].acked, policy(1));
     // It has ACKed nothing more when it leaves again.
-    convergence.depart(proxy(1), at(4));
+    convergence.depart(proxy(1), true, false, at(4));
     assert_eq!(convergence.departed()[&proxy(1)].acked, policy(1));
     convergence.retain_departed(|_| false);
     assert!(convergence.departed().is_empty());
@@ -125,7 +125,7 @@ async fn duration_lasts_from_the_first_change_to_the_last_ack() {
     convergence.end_pass();
     assert_eq!(observed(&convergence), (count, sum, endpoints), "proxy 2 lags");
     tokio::time::advance(std::time::Duration::from_secs(1)).await;
-    convergence.depart(proxy(2), at(5));
+    convergence.depart(proxy(2), true, false, at(5));
     convergence.end_pass();
     assert_eq!(observed(&convergence), (count + 1.0, sum + 3.0, endpoints));
 }
@@ -136,18 +136,48 @@ fn proxy_lost_before_its_ack_is_pending_until_the_next_revision() {
     let lost = |convergence: &Convergence, policy| -> Vec<_> {
         convergence.lost_while_pending(policy).map(|(proxy, _)| *proxy).collect()
     };
-    convergence.depart(proxy(3), at(2));
+    convergence.depart(proxy(3), true, false, at(2));
     begin(&mut convergence, policy(2));
     convergence.examine(proxy(1), Effect::Changed, Some(Lag::Updating), at(3));
     convergence.examine(proxy(2), Effect::Changed, Some(Lag::Updating), at(3));
-    convergence.depart(proxy(1), at(4));
+    convergence.depart(proxy(1), true, false, at(4));
     convergence.examine(proxy(2), Effect::None, None, at(4));
-    convergence.depart(proxy(2), at(5));
+    convergence.depart(proxy(2), true, false, at(5));
     assert_eq!(lost(&convergence, 2), [proxy(1)], "the others left before it, or with it");
     begin(&mut convergence, policy(3));
     assert_eq!(lost(&convergence, 3), []);
     convergence.examine(proxy(1), Effect::Connected, Some(Lag::Updating), at(6));
     assert_eq!((lost(&convergence, 2), pending(&convergence, 3)), (vec![], vec![proxy(1)]));
+}
+
+#[test]
+fn proxy_that_crashes_again_before_a_pass_stays_lost() {
+    let mut convergence = settled();
+    begin(&mut convergence, policy(2));
+    convergence.examine(proxy(1), Effect::Changed, Some(Lag::Updating), at(2));
+    convergence.depart(proxy(1), true, false, at(3));
+    let lost = convergence.departed()[&proxy(1)];
+    convergence.depart(proxy(1), false, false, at(4));
+    assert_eq!(convergence.departed()[&proxy(1)], lost);
+    assert_eq!(convergence.lost_while_pending(2).count(), 1);
+    // One that no pass ever saw has ACKed nothing, and received nothing.
+    convergence.depart(proxy(9), false, false, at(4));
+    let none = Generations::default();
+    let unseen = Departed { since: at(4), acked: none, pending: none };
+    assert_eq!(convergence.departed()[&proxy(9)], unseen);
+}
+
+#[test]
+fn proxy_that_acks_and_leaves_between_two_passes_has_acked() {
+    let mut convergence = settled();
+    begin(&mut convergence, policy(2));
+    for (number, lag) in [(1, Lag::Updating), (2, Lag::Held)] {
+        convergence.examine(proxy(number), Effect::Changed, Some(lag), at(2));
+        convergence.depart(proxy(number), true, true, at(3));
+    }
+    assert_eq!(convergence.departed()[&proxy(1)].acked, policy(2));
+    let lost: Vec<_> = convergence.lost_while_pending(2).map(|(proxy, _)| *proxy).collect();
+    assert_eq!(lost, [proxy(2)], "a part of its set was withheld");
 }
 
 #[test]
@@ -165,7 +195,7 @@ fn duration_ends_with_a_nack_and_ignores_connections() {
     convergence.examine(proxy(1), Effect::None, Some(Lag::Nacked), at(3));
     convergence.end_pass();
     assert_eq!(observed(&convergence)[0], (durations::Kind::Policy, false));
-    convergence.depart(proxy(2), at(4));
+    convergence.depart(proxy(2), true, false, at(4));
     convergence.examine(proxy(2), Effect::Connected, Some(Lag::Updating), at(5));
     assert!(observed(&convergence).iter().all(|(_, is_running)| !is_running));
 }

@@ -254,6 +254,7 @@ impl Drop for Connection {
         // Before anyone can see that the stream is gone.
         self.names.set(0);
         self.hub.with(&self.client, |client| {
+            client.status.was_synced = client.status.is_synced();
             client.status.streams = client.status.streams.saturating_sub(1);
             self.hub.open_streams.fetch_sub(1, Ordering::Relaxed);
             client.live.remove(&self.stream);

@@ -36,6 +36,8 @@ pub struct ClientStatus {
     pub nacks: BTreeMap<(ResourceType, Arc<str>), Nack>,
     /// The types of which it has not ACKed all of its set. All of them, if it has no set.
     pub(super) behind: BTreeSet<ResourceType>,
+    /// Whether it had ACKed all of its set when its last stream ended.
+    pub(super) was_synced: bool,
     /// The stream whose initial versions of clusters are not known yet.
     pub(super) unreported_clusters: Option<u64>,
     /// The versions that each stream has ACKed, by the stream's number and type. They end with the
@@ -100,4 +102,7 @@ pub struct ClientChange {
     pub nacks: BTreeMap<(ResourceType, Arc<str>), Nack>,
     /// Whether a set was published since the client connected.
     pub has_set: bool,
+    /// Whether the client had ACKed all of its published set when its last stream ended. Says nothing while it is
+    /// connected: more may be published at any time.
+    pub was_synced: bool,
 }

@@ -101,6 +101,25 @@ mod tests {
     }
 
     #[test]
+    fn change_states_whether_the_client_left_synced() {
+        let hub = Arc::<Hub>::default();
+        let left_synced = || {
+            let changes = hub.take_changed();
+            let [(_, change)] = &changes[..] else { panic!("{changes:?}") };
+            (change.streams == 0).then_some(change.was_synced)
+        };
+        let mut client = connect(&hub);
+        hub.publish("x", set([listener("l", 1)]));
+        client.ack(Listener);
+        drop(client);
+        assert_eq!(left_synced(), Some(true));
+        let client = connect(&hub);
+        hub.publish("x", set([listener("l", 2)]));
+        drop(client);
+        assert_eq!(left_synced(), Some(false));
+    }
+
+    #[test]
     fn newest_aggregated_stream_decides_whether_the_client_is_synced() {
         let hub = Arc::<Hub>::default();
         let mut parent = connect(&hub);
