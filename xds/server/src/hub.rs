@@ -129,8 +129,7 @@ impl Hub {
         if let Some(client) = clients.by_key.get_mut(client).filter(|c| c.status.streams > 0) {
             // A resource that leaves the set is not NACKed any more.
             client.status.nacks.retain(|(t, name), _| set.contains(*t, name));
-            client.set.send_replace(Some(set));
-            client.update_sync(None);
+            client.set_published(set);
             self.counters.set();
         }
     }

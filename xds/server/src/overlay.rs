@@ -147,11 +147,12 @@ impl<V: FromResource> Overlay<V> {
         same.chain(self.differing.iter().filter_map(|(name, value)| value.as_ref().map(|_| name)))
     }
 
-    /// The names whose value differs from `resources`, or that only one of the two has.
+    /// The names whose value differs from `resources`, or that only one of the two has, in their order.
     pub(crate) fn differing_from(&self, resources: &ResourceMap) -> Vec<Arc<str>> {
-        let mut on = self.clone();
-        on.rebase(resources);
-        on.differing.keys().cloned().collect()
+        let mut names: Vec<_> =
+            self.differences(resources).map(|(name, _)| Arc::clone(name)).collect();
+        names.sort_unstable();
+        names
     }
 
     /// Stores only the difference from `base` from now on, while that is the smaller part. Call it
@@ -169,17 +170,30 @@ impl<V: FromResource> Overlay<V> {
         }
     }
 
-    /// The names for which the map differs from `resources`, with the map's values. Takes as long as there are
-    /// differences between the two, or between the base and `resources`.
-    pub(crate) fn differences(
-        &self,
-        resources: &ResourceMap,
-    ) -> impl Iterator<Item = (Arc<str>, Option<V>)> {
-        let mut rebased = self.clone();
-        if !rebased.base.ptr_eq(resources) {
-            rebased.rebase(resources);
-        }
-        rebased.differing.into_iter()
+    /// The names for which the map differs from `resources`, with the map's values, in no order. All of them take as
+    /// long as there are differences between the two, and between the base and `resources`.
+    pub(crate) fn differences<'a>(
+        &'a self,
+        resources: &'a ResourceMap,
+    ) -> impl Iterator<Item = (&'a Arc<str>, Option<V>)> {
+        let value_in = |name: &str| resources.get(name).map(|resource| V::from_resource(resource));
+        let own = self.differing.iter().map(|(name, value)| (name, value.clone()));
+        let own = own.filter(move |(name, value)| value_in(name) != *value);
+        let of_base = (!self.base.ptr_eq(resources)).then(|| self.base.diff(resources));
+        let of_base = of_base.into_iter().flatten().filter_map(|item| {
+            let (name, before, now) = match item {
+                DiffItem::Add(name, now) => (name, None, Some(now)),
+                DiffItem::Remove(name, before) => (name, Some(before), None),
+                DiffItem::Update { old: (_, before), new: (name, now) } => {
+                    (name, Some(before), Some(now))
+                }
+            };
+            let value = |resource: Option<&Resource>| resource.map(V::from_resource);
+            let before = value(before.map(|one| &**one));
+            let is_other = before != value(now.map(|one| &**one));
+            (is_other && !self.differing.contains_key(name)).then_some((name, before))
+        });
+        own.chain(of_base)
     }
 
     /// Moves the same map to another base.

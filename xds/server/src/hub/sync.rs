@@ -3,7 +3,7 @@
 //! Evaluated at each change of the set and at each ACK, in the time of what differs: a settled stream shares its map of
 //! versions with the set. This module never decides which set a client should have.
 
-use ironmesh_xds_wire::{ResourceMap, ResourceType, Version};
+use ironmesh_xds_wire::{ResourceMap, ResourceSet, ResourceType, Version};
 
 use super::{Client, Hub};
 use crate::overlay::Overlay;
@@ -17,13 +17,29 @@ impl Hub {
 }
 
 impl Client {
-    /// Evaluates one type again, or all of them, after a change.
+    /// Publishes a set, and evaluates again the types that differ from the set before.
+    pub(super) fn set_published(&mut self, set: ResourceSet) {
+        let before = self.set.send_replace(Some(set));
+        self.evaluate(|of, set| {
+            before.as_ref().is_none_or(|before| !before.of(of).ptr_eq(set.of(of)))
+        });
+    }
+
+    /// Evaluates one type again, or all of them, after a change of what the client has ACKed.
     pub(super) fn update_sync(&mut self, only: Option<ResourceType>) {
+        self.evaluate(|of, _| only.is_none_or(|only| only == of));
+    }
+
+    /// Evaluates the types again that may have changed.
+    fn evaluate(&mut self, may_have_changed: impl Fn(ResourceType, &ResourceSet) -> bool) {
         let behind = self.set.borrow().as_ref().map(|set| {
             let types = ResourceType::ALL.into_iter();
-            let behind = types.filter(|of| match only {
-                Some(only) if only != *of => self.status.behind.contains(of),
-                _ => !is_synced(*of, self.acked(*of), set.of(*of)),
+            let behind = types.filter(|of| {
+                if may_have_changed(*of, set) {
+                    !is_synced(*of, self.acked(*of), set.of(*of))
+                } else {
+                    self.status.behind.contains(of)
+                }
             });
             behind.collect()
         });
@@ -58,7 +74,7 @@ fn is_synced(of: ResourceType, acked: Option<&Overlay<Version>>, resources: &Res
     acked.differences(resources).all(|(name, version)| match version {
         None => may_lack,
         // A client drops names of other types when nothing refers to them, and reports no ACK of that.
-        Some(_) => !of.allows_wildcard() && !resources.contains_key(&name),
+        Some(_) => !of.allows_wildcard() && !resources.contains_key(name),
     })
 }
 
