@@ -1,7 +1,7 @@
 //! The built-in certificate authority: a root, and the intermediate that signs.
 //!
-//! It stores its material before it uses it, so that it never signs with a key that a crash can lose. The
-//! module `issue` owns the leaf certificates.
+//! It stores its material before it uses it, so that it never signs with a key that a crash can lose; only an
+//! ephemeral authority stores nothing. The module `issue` owns the leaf certificates.
 
 use std::error::Error;
 
@@ -50,6 +50,14 @@ impl Authority {
         }
         authority.renew_intermediate(store, now)?;
         Ok(authority)
+    }
+
+    /// Generates an authority that is not stored, and ends with the process.
+    ///
+    /// Validations and tests need certificates that belong together, but no mesh that outlives them.
+    pub fn ephemeral(trust_domain: &TrustDomain, now: Timestamp) -> Result<Self, AuthorityError> {
+        let material = Material::generate(trust_domain, now).map_err(AuthorityError::Make)?;
+        Self::new(trust_domain, material).map_err(AuthorityError::Make)
     }
 
     /// Replaces the intermediate by a new one below the same root if less than a third of its life is left,

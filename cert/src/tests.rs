@@ -29,7 +29,7 @@ fn trust_domain() -> TrustDomain {
 }
 
 fn authority() -> Authority {
-    Authority::open(&MemoryStore::default(), &trust_domain(), now()).unwrap()
+    Authority::ephemeral(&trust_domain(), now()).unwrap()
 }
 
 fn proxy() -> ProxyId {

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use imbl::OrdMap;
 use ironmesh_catalog::{
-    CertificateStore, Domain, Proxy, Secret, ServiceAccount, ServiceCertificate, StoreError,
-    TrustBundle, TrustDomain,
+    Domain, Proxy, Secret, ServiceAccount, ServiceCertificate, TrustBundle, TrustDomain,
 };
 use ironmesh_cert::{Authority, PROXY_LIFETIME, generate_proxy_key_and_csr};
 use jiff::Timestamp;
@@ -44,7 +43,7 @@ impl RealCertificates {
     pub(crate) fn new() -> Self {
         let now = Timestamp::now();
         let trust_domain = TrustDomain::new(Domain::default());
-        let authority = Authority::open(&EmptyStore, &trust_domain, now).unwrap();
+        let authority = Authority::ephemeral(&trust_domain, now).unwrap();
         Self { authority, now }
     }
 
@@ -74,26 +73,5 @@ impl RealCertificates {
             )
             .unwrap();
         (certificate.chain, key)
-    }
-}
-
-/// A store that keeps nothing, for an authority of one test.
-struct EmptyStore;
-
-impl CertificateStore for EmptyStore {
-    fn authority(&self) -> Result<Option<Vec<u8>>, StoreError> {
-        Ok(None)
-    }
-
-    fn put_authority(&self, _: &[u8]) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    fn service_certificates(&self) -> Result<Vec<ServiceCertificate>, StoreError> {
-        Ok(Vec::new())
-    }
-
-    fn put_service_certificate(&self, _: &ServiceCertificate) -> Result<(), StoreError> {
-        Ok(())
     }
 }

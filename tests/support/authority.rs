@@ -1,12 +1,11 @@
 //! A certificate authority in memory, and the certificates that it issues.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ironmesh_catalog::{
-    CertificateStore, Domain, ProxyId, ServiceAccount, ServiceCertificate, StoreError, TrustBundle,
-    TrustDomain,
+    Domain, ProxyId, ServiceAccount, ServiceCertificate, TrustBundle, TrustDomain,
 };
 use ironmesh_cert::{Authority, ServerNames};
 use jiff::Timestamp;
@@ -40,8 +39,7 @@ impl TestAuthority {
     /// Creates an authority.
     pub fn new() -> Self {
         let trust_domain = TrustDomain::new(Domain::default());
-        let store = MemoryStore::default();
-        Self(Authority::open(&store, &trust_domain, Timestamp::now()).unwrap())
+        Self(Authority::ephemeral(&trust_domain, Timestamp::now()).unwrap())
     }
 
     /// Issues a certificate for a new proxy.
@@ -119,31 +117,5 @@ impl Identity {
     /// The private key.
     pub fn private_key(&self) -> PrivateKeyDer<'static> {
         PrivateKeyDer::from_pem_slice(self.key.as_bytes()).unwrap()
-    }
-}
-
-#[derive(Default)]
-struct MemoryStore {
-    authority: Mutex<Option<Vec<u8>>>,
-    certificates: Mutex<Vec<ServiceCertificate>>,
-}
-
-impl CertificateStore for MemoryStore {
-    fn authority(&self) -> Result<Option<Vec<u8>>, StoreError> {
-        Ok(self.authority.lock().unwrap().clone())
-    }
-
-    fn put_authority(&self, material: &[u8]) -> Result<(), StoreError> {
-        *self.authority.lock().unwrap() = Some(material.to_vec());
-        Ok(())
-    }
-
-    fn service_certificates(&self) -> Result<Vec<ServiceCertificate>, StoreError> {
-        Ok(self.certificates.lock().unwrap().clone())
-    }
-
-    fn put_service_certificate(&self, certificate: &ServiceCertificate) -> Result<(), StoreError> {
-        self.certificates.lock().unwrap().push(certificate.clone());
-        Ok(())
     }
 }

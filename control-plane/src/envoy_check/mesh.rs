@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ironmesh_catalog::{
-    CertificateStore, JoinRecord, LogFolder, MeshSpecification, NodeMetadata, Participation, Proxy,
-    ProxyId, Records, Service, ServiceAccount, ServiceCertificate, ServiceName, Snapshot,
-    StoreError, TrustDomain, Upstream, reserved_ports,
+    JoinRecord, LogFolder, MeshSpecification, NodeMetadata, Participation, Proxy, ProxyId, Records,
+    Service, ServiceAccount, ServiceName, Snapshot, TrustDomain, Upstream, reserved_ports,
 };
 use ironmesh_cert::Authority;
 use ironmesh_config_settings::Settings;
@@ -109,7 +108,7 @@ fn upstreams(specification: &MeshSpecification, services: &BTreeSet<ServiceName>
 /// A certificate of an authority that is discarded at once.
 fn temporary_certificate(trust_domain: &TrustDomain) -> anyhow::Result<PlaceholderSecrets> {
     let now = Timestamp::now();
-    let authority = Authority::open(&DiscardingStore, trust_domain, now)?;
+    let authority = Authority::ephemeral(trust_domain, now)?;
     let account = ServiceAccount::new(
         ironmesh_catalog::Name::default_namespace(),
         ironmesh_catalog::Name::default_namespace(),
@@ -118,25 +117,4 @@ fn temporary_certificate(trust_domain: &TrustDomain) -> anyhow::Result<Placehold
     let certificate = authority.issue_service_certificate(&account, day, now)?;
     let roots = authority.trust_bundle().roots;
     Ok(PlaceholderSecrets { roots, chain: certificate.chain, key: certificate.key })
-}
-
-/// A certificate store that keeps nothing.
-struct DiscardingStore;
-
-impl CertificateStore for DiscardingStore {
-    fn authority(&self) -> Result<Option<Vec<u8>>, StoreError> {
-        Ok(None)
-    }
-
-    fn put_authority(&self, _: &[u8]) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    fn service_certificates(&self) -> Result<Vec<ServiceCertificate>, StoreError> {
-        Ok(Vec::new())
-    }
-
-    fn put_service_certificate(&self, _: &ServiceCertificate) -> Result<(), StoreError> {
-        Ok(())
-    }
 }

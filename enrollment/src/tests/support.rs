@@ -5,10 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ironmesh_catalog::{
-    CertificateStore, Domain, ProxyId, Secret, ServiceCertificate, ServiceName, StoreError,
-    TrustDomain,
-};
+use ironmesh_catalog::{Domain, ProxyId, Secret, ServiceName, TrustDomain};
 use ironmesh_cert::{
     Authority, ControlPlaneCertificate, MachineRequest, ServerNames, SpiffeServerVerifier,
     generate_proxy_key_and_csr, tls,
@@ -34,32 +31,12 @@ use crate::{
 pub(super) const TOKEN: &str = "the-one-token";
 const DAY: Duration = Duration::from_secs(86_400);
 
-struct NoStore;
-
-impl CertificateStore for NoStore {
-    fn authority(&self) -> Result<Option<Vec<u8>>, StoreError> {
-        Ok(None)
-    }
-
-    fn put_authority(&self, _: &[u8]) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    fn service_certificates(&self) -> Result<Vec<ServiceCertificate>, StoreError> {
-        Ok(Vec::new())
-    }
-
-    fn put_service_certificate(&self, _: &ServiceCertificate) -> Result<(), StoreError> {
-        Ok(())
-    }
-}
-
 pub(super) fn trust_domain() -> TrustDomain {
     TrustDomain::new(Domain::default())
 }
 
 pub(super) fn authority() -> Arc<Authority> {
-    Arc::new(Authority::open(&NoStore, &trust_domain(), Timestamp::now()).unwrap())
+    Arc::new(Authority::ephemeral(&trust_domain(), Timestamp::now()).unwrap())
 }
 
 pub(super) fn control_plane_certificate(authority: &Authority) -> ControlPlaneCertificate {
