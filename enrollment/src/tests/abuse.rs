@@ -1,5 +1,6 @@
 //! Hostile and slow clients: each affects only its own address (invariant 10).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -36,7 +37,7 @@ async fn slow_clients_are_disconnected() {
         request_time: short,
         ..EnrollmentLimits::default()
     };
-    let server = Server::with(limits, Duration::ZERO).await;
+    let server = Server::with(limits).await;
     let begin = Instant::now();
     // Silent before the handshake.
     let mut silent = connect_from(LOOPBACK, server.address).await.unwrap();
@@ -66,10 +67,10 @@ async fn handshake_flood_of_one_address_leaves_another_served() {
         failures_per_minute: 1000,
         ..EnrollmentLimits::default()
     };
-    let server = std::sync::Arc::new(Server::with(limits, Duration::ZERO).await);
+    let server = Arc::new(Server::with(limits).await);
     let mut flood = JoinSet::new();
     for _ in 0..64 {
-        let server = std::sync::Arc::clone(&server);
+        let server = Arc::clone(&server);
         flood.spawn(async move {
             loop {
                 let _ = server.connect([127, 0, 0, 2], TLS13, None).await;
@@ -94,7 +95,7 @@ async fn address_with_repeated_failures_is_blocked_for_a_time() {
         block: Duration::from_secs(1),
         ..EnrollmentLimits::default()
     };
-    let server = Server::with(limits, Duration::ZERO).await;
+    let server = Server::with(limits).await;
     let host = [127, 0, 0, 2];
     for _ in 0..5 {
         server.connect(host, TLS12, None).await.unwrap_err();
@@ -113,20 +114,26 @@ async fn address_with_repeated_failures_is_blocked_for_a_time() {
 #[tokio::test]
 async fn full_queue_is_reported_as_busy() {
     let limits = EnrollmentLimits { workers: 1, queue: 1, ..EnrollmentLimits::default() };
-    let server = Server::with(limits, Duration::from_millis(500)).await;
-    let body = enroll_body(&request().1.certificate_request);
-    let (one, other) =
-        tokio::join!(server.post("/v1/enroll", &body), server.post("/v1/enroll", &body));
-    let (served, busy) = if one.0 == 200 { (one, other) } else { (other, one) };
-    assert_eq!(served.0, 200);
-    assert_eq!((busy.0, code(&busy.1)), (503, "busy"));
+    let server = Arc::new(Server::with(limits).await);
+    let closed = server.enroller.gate.lock().await;
+    let mut enrollments = JoinSet::new();
+    for _ in 0..2 {
+        let server = Arc::clone(&server);
+        let body = enroll_body(&request().1.certificate_request);
+        enrollments.spawn(async move { server.post("/v1/enroll", &body).await });
+    }
+    // One enrollment fills the queue until the gate opens, so the other one is answered first.
+    let (status, body) = enrollments.join_next().await.unwrap().unwrap();
+    assert_eq!((status, code(&body)), (503, "busy"));
+    drop(closed);
+    assert_eq!(enrollments.join_next().await.unwrap().unwrap().0, 200);
     assert_eq!(server.calls().len(), 1);
 }
 
 #[tokio::test]
 async fn client_that_only_connects_and_leaves_is_not_blocked() {
     let limits = EnrollmentLimits { failures_per_minute: 3, ..EnrollmentLimits::default() };
-    let server = Server::with(limits, Duration::ZERO).await;
+    let server = Server::with(limits).await;
     for _ in 0..10 {
         drop(connect_from(LOOPBACK, server.address).await.unwrap());
     }

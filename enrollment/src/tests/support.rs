@@ -18,7 +18,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Map, Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsConnector;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -56,8 +56,10 @@ fn services() -> Vec<ServiceName> {
 pub(super) struct TestEnroller {
     authority: Arc<Authority>,
     pub(super) calls: Mutex<Vec<String>>,
-    /// How long each call takes.
-    pub(super) delay: Duration,
+    /// The number of calls that have begun, as permits.
+    pub(super) begun: Semaphore,
+    /// Calls wait while a test holds this lock.
+    pub(super) gate: tokio::sync::Mutex<()>,
     /// How many calls fail first.
     pub(super) failures: AtomicUsize,
 }
@@ -69,7 +71,8 @@ impl TestEnroller {
         request: &MachineRequest,
         id: ProxyId,
     ) -> Result<Enrolled, EnrollmentError> {
-        std::thread::sleep(self.delay);
+        self.begun.add_permits(1);
+        drop(self.gate.blocking_lock());
         self.calls.lock().push(call);
         let fails = |left: usize| left.checked_sub(1);
         if self.failures.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fails).is_ok() {
@@ -133,15 +136,16 @@ pub(super) struct Server {
 
 impl Server {
     pub(super) async fn start() -> Self {
-        Self::with(EnrollmentLimits::default(), Duration::ZERO).await
+        Self::with(EnrollmentLimits::default()).await
     }
 
-    pub(super) async fn with(limits: EnrollmentLimits, delay: Duration) -> Self {
+    pub(super) async fn with(limits: EnrollmentLimits) -> Self {
         let authority = authority();
         let enroller = Arc::new(TestEnroller {
             authority: Arc::clone(&authority),
             calls: Mutex::default(),
-            delay,
+            begun: Semaphore::new(0),
+            gate: tokio::sync::Mutex::default(),
             failures: AtomicUsize::new(0),
         });
         let certificate = control_plane_certificate(&authority);
