@@ -151,6 +151,8 @@ async fn low_remaining_azure_quota_lengthens_poll_interval() {
     .await;
     let mut requests = azure.request_times();
     requests.retain(|(kind, _)| *kind == RequestKind::ScaleSets);
-    let [.., before, last] = requests.as_slice() else { unreachable!("{requests:?}") };
+    let [.., before, last] = requests.as_slice() else {
+        panic!("fewer than two requests: {requests:?}")
+    };
     assert!(last.1 - before.1 >= Duration::from_millis(1200), "{:?}", last.1 - before.1);
 }

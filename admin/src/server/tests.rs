@@ -91,7 +91,7 @@ impl ControlPlane for Slow {
     }
 
     fn apply(&self, _: Operator, _: ApplyRequest) -> Result<Applied, ApiError> {
-        unreachable!()
+        not_requested()
     }
 
     fn next_change(&self) -> NextChange {

@@ -28,28 +28,35 @@ fn sets(count: usize) -> Contents {
     Contents::ScaleSets(Entries { good, unreadable: Vec::new() })
 }
 
-fn machines(numbers: impl IntoIterator<Item = usize>) -> Contents {
-    let one = |n: usize| {
-        let id = id(&format!("virtualMachineScaleSets/set0/virtualMachines/{n}"));
-        let machine = Machine {
-            id: id.clone(),
-            vm_id: None,
-            region: "westeurope".into(),
-            zone: None,
-            fault_domain: None,
-            tags: Tags::new(),
-            state: State {
-                provisioning: "succeeded".into(),
-                power: Some("running".into()),
-                health: None,
-            },
-            is_in_scale_set: false,
-            interfaces: Vec::new(),
-        };
-        (id, machine)
-    };
-    let good = numbers.into_iter().map(one).collect();
+/// A running machine of a scale set.
+fn machine(id: ResourceId) -> Machine {
+    Machine {
+        id,
+        vm_id: None,
+        region: "westeurope".into(),
+        zone: None,
+        fault_domain: None,
+        tags: Tags::new(),
+        state: State {
+            provisioning: "succeeded".into(),
+            power: Some("running".into()),
+            health: None,
+        },
+        is_in_scale_set: false,
+        interfaces: Vec::new(),
+    }
+}
+
+/// The machines of a list.
+fn machine_list(machines: impl IntoIterator<Item = Machine>) -> Contents {
+    let good = machines.into_iter().map(|machine| (machine.id.clone(), machine)).collect();
     Contents::Machines(Entries { good, unreadable: Vec::new() })
+}
+
+/// The machines of the first scale set with these numbers.
+fn machines(numbers: impl IntoIterator<Item = usize>) -> Contents {
+    let one = |n: usize| machine(id(&format!("virtualMachineScaleSets/set0/virtualMachines/{n}")));
+    machine_list(numbers.into_iter().map(one))
 }
 
 fn query(n: usize) -> AzureQuery {
@@ -171,20 +178,15 @@ async fn machine_without_interface_makes_report_non_authoritative() {
 
 /// The answer of a healthy Azure: each scale set has a machine, which has an address.
 fn well(list: &List, count: usize) -> ListOutcome {
-    let set_of = |list: &List| list.scale_set().unwrap().clone();
-    let machine =
-        |set: &ResourceId| ResourceId::parse(&format!("{}/virtualMachines/0", set.text())).unwrap();
+    let machine_of = |list: &List| {
+        let set = list.scale_set().unwrap().text();
+        ResourceId::parse(&format!("{set}/virtualMachines/0")).unwrap()
+    };
     answer(match list {
         List::ScaleSets(_) => sets(count),
-        List::UniformMachines(_) => {
-            let Contents::Machines(mut one) = machines([0]) else { unreachable!() };
-            let (_, first) = one.good.pop_first().unwrap();
-            let id = machine(&set_of(list));
-            one.good.insert(id.clone(), Machine { id, ..first });
-            Contents::Machines(one)
-        }
+        List::UniformMachines(_) => machine_list([machine(machine_of(list))]),
         _ => {
-            let id = machine(&set_of(list));
+            let id = machine_of(list);
             let interface = Interface {
                 id: id.clone(),
                 is_primary: true,

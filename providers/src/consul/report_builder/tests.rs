@@ -17,8 +17,12 @@ fn found(hosts: &[u8], index: u64) -> QueryUpdate {
         instance: Some(format!("n{host}/web").into()),
         ..Endpoint::new(Provider::Consul, IpAddr::from([10, 0, 0, *host]))
     };
+    found_endpoints(hosts.iter().map(endpoint).collect(), index)
+}
+
+fn found_endpoints(endpoints: Vec<Endpoint>, index: u64) -> QueryUpdate {
     QueryUpdate::Found(Found {
-        endpoints: Arc::new(hosts.iter().map(endpoint).collect()),
+        endpoints: Arc::new(endpoints),
         problems: Arc::default(),
         index,
         is_authoritative: true,
@@ -232,8 +236,7 @@ fn instance_of_policy_query_wins_over_tagged_query() {
             instance: Some(instance.into()),
             ..Endpoint::new(Provider::Consul, IpAddr::from([10, 0, 0, host]))
         };
-        let QueryUpdate::Found(found) = found(&[], 7) else { unreachable!() };
-        QueryUpdate::Found(Found { endpoints: Arc::new(vec![endpoint]), ..found })
+        found_endpoints(vec![endpoint], 7)
     };
     take(&mut builder, "web", at_address(9, "n/a", Health::Unhealthy), 2);
     take(&mut builder, "other", at_address(1, "n/a", Health::Healthy), 3);
