@@ -5,8 +5,8 @@ mod apply;
 mod changes;
 mod commits;
 mod finding_lines;
-mod held_policy;
 mod keeper;
+mod pending_policy;
 mod pin;
 mod releases;
 mod rollback;
@@ -28,9 +28,9 @@ use tokio_util::sync::CancellationToken;
 
 use changes::Changes;
 use commits::Commits;
-use held_policy::{HeldPolicy, Shrinking};
 use ironmesh_catalog::text::chain;
 use keeper::Keeper;
+use pending_policy::{PendingPolicy, Shrinking};
 pub(crate) use releases::Releases;
 pub use releases::current_release;
 use rollback::SourceCommand;
@@ -69,7 +69,7 @@ pub(crate) struct PolicySource {
     /// How long a large removal from the folder is held back.
     removal_hold: Duration,
     /// The folder's policy, while it is held back.
-    held: Option<HeldPolicy>,
+    held: Option<PendingPolicy>,
     /// The policy before the latest removals.
     shrinking: Option<Shrinking>,
     /// The documents of the active policy.
@@ -128,7 +128,7 @@ impl PolicySource {
     pub(crate) async fn run(mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
         loop {
             let due = self.keeper.due();
-            let hold_due = self.held.as_ref().map(HeldPolicy::due);
+            let hold_due = self.held.as_ref().map(PendingPolicy::due);
             tokio::select! {
                 reading = self.source.next() => {
                     tokio::task::block_in_place(|| self.apply_reading(reading));

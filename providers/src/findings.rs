@@ -13,7 +13,7 @@ use ironmesh_catalog::codes::{
 use ironmesh_catalog::{Endpoint, Finding, Provider, ServiceName};
 
 use crate::combine::Conflict;
-use crate::guards::{GuardStatus, HeldShrinkage, ProviderGuards, QUIET, Source};
+use crate::guards::{GuardStatus, PendingShrink, ProviderGuards, QUIET, Source};
 
 /// The number of unusable endpoints of one service that get a finding each.
 const FEW: usize = 3;
@@ -106,8 +106,8 @@ fn of_service(
     findings
 }
 
-fn held_back(provider: Provider, service: &ServiceName, held: &HeldShrinkage) -> Finding {
-    let HeldShrinkage { since, until, before, left } = held;
+fn held_back(provider: Provider, service: &ServiceName, held: &PendingShrink) -> Finding {
+    let PendingShrink { since, until, before, left } = held;
     let message = format!(
         "{provider} suddenly reports {left} of {before} healthy endpoints of service `{service}`, since {since:.0}: the others stay in use"
     );

@@ -66,7 +66,7 @@ pub struct GuardStatus {
     /// The latest report of the provider; `None` if it has not reported since the start.
     pub report: Option<Arc<ServiceReport>>,
     /// The removal that is held back, if any.
-    pub held: Option<HeldShrinkage>,
+    pub held: Option<PendingShrink>,
     /// The endpoints that get no traffic because they flap.
     pub flapping: BTreeSet<EndpointPlace>,
     /// The time at which each endpoint appeared.
@@ -75,7 +75,7 @@ pub struct GuardStatus {
 
 /// A held-back removal: the new set is empty, or suddenly much smaller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HeldShrinkage {
+pub struct PendingShrink {
     /// The time of the report that is held back.
     pub since: Timestamp,
     /// The time at which the removal takes effect if nothing changes; `None` while the provider is
@@ -358,7 +358,7 @@ impl ProviderGuards {
         let status = GuardStatus {
             learned_at: guarded.learned_at,
             report: guarded.report.clone(),
-            held: guarded.held.as_ref().map(|held| HeldShrinkage {
+            held: guarded.held.as_ref().map(|held| PendingShrink {
                 since: held.since,
                 until: held.confirmed.map(|since| since.timestamp + grace),
                 before: held.before,

@@ -31,7 +31,7 @@ pub mod registered;
 pub use combine::Conflict;
 pub use findings::findings;
 pub use guards::{
-    AcceptError, GuardStatus, GuardedEndpoints, HeldShrinkage, Now, ProviderGuards, ShrinkRule,
+    AcceptError, GuardStatus, GuardedEndpoints, Now, PendingShrink, ProviderGuards, ShrinkRule,
     Source,
 };
 pub use peer_clock::{ClockDifference, PeerClock};

@@ -10,7 +10,7 @@ use ironmesh_admin::{
 use ironmesh_catalog::snapshot::{EndpointState, EndpointStatus, ExclusionReason};
 use ironmesh_catalog::{JoinRecord, Provider, Records, Service, ServiceName, Snapshot};
 use ironmesh_config_language::closest;
-use ironmesh_providers::{Conflict, GuardStatus, HeldShrinkage, Stale};
+use ironmesh_providers::{Conflict, GuardStatus, PendingShrink, Stale};
 
 use super::RunningControlPlane;
 use crate::reconciler::EndpointsView;
@@ -120,7 +120,7 @@ fn source(provider: Provider, guard: &GuardStatus) -> SourceView {
         index: report.map(|report| report.index),
         authoritative: report.is_some_and(|report| report.is_authoritative),
         stale: report.and_then(|report| report.stale.as_ref()).map(stale_view),
-        held: guard.held.map(|HeldShrinkage { since, until, before, left }| HeldView {
+        held: guard.held.map(|PendingShrink { since, until, before, left }| HeldView {
             since,
             until,
             before,

@@ -24,16 +24,19 @@ pub(super) struct Guarded {
     pub(super) learned_at: Timestamp,
     /// The latest report; `None` if the set comes from the saved state.
     pub(super) report: Option<Arc<ServiceReport>>,
-    pub(super) held: Option<PendingShrink>,
+    pub(super) held: Option<ShrinkHold>,
     pub(super) recent: Recent,
     pub(super) flaps: Flaps,
     pub(super) since: OrdMap<EndpointPlace, Timestamp>,
     pub(super) due: Option<Instant>,
 }
 
+/// What the guard keeps while it holds a removal back.
 #[derive(Debug, Clone)]
-pub(super) struct PendingShrink {
+pub(super) struct ShrinkHold {
+    /// The time of the report that is held back.
     pub(super) since: Timestamp,
+    /// The number of healthy endpoints before.
     pub(super) before: usize,
     /// The set in use when the removal was held back.
     #[expect(clippy::rc_buffer, reason = "as in `Guarded::good`")]
@@ -82,7 +85,7 @@ impl Guarded {
             || rule.keep_share > 0.0 && !is_authoritative && is_lossy(base, &report.endpoints);
         let is_held_back = is_lossy && !is_new && !is_accepted && !service.drained;
         if is_held_back {
-            let held = self.held.get_or_insert_with(|| PendingShrink {
+            let held = self.held.get_or_insert_with(|| ShrinkHold {
                 since: now.timestamp,
                 before,
                 base: Arc::clone(&self.good),

@@ -112,7 +112,7 @@ impl Place {
         found.iter().flat_map(|all| healthy(all)).map(last).collect()
     }
 
-    fn held(&self) -> Option<HeldShrinkage> {
+    fn held(&self) -> Option<PendingShrink> {
         self.guards.statuses().get(&source())?.held
     }
 

@@ -18,7 +18,7 @@ const LONGEST: u32 = 10;
 
 /// A change of the policy folder that is not yet active.
 #[derive(Debug)]
-pub(super) struct HeldPolicy {
+pub(super) struct PendingPolicy {
     loaded: Loaded,
     specification: Arc<MeshSpecification>,
     removals: Removals,
@@ -30,7 +30,7 @@ pub(super) struct HeldPolicy {
     latest: Instant,
 }
 
-impl HeldPolicy {
+impl PendingPolicy {
     /// When [`PolicySource::activate_after_hold`] is due.
     pub(super) fn due(&self) -> Instant {
         self.due
@@ -92,7 +92,7 @@ impl PolicySource {
     fn hold(&mut self, loaded: Loaded, specification: Arc<MeshSpecification>, removals: Removals) {
         let held = self.held.take();
         let since = held.as_ref().map_or_else(Timestamp::now, |held| held.since);
-        let grows = |held: &HeldPolicy| removals.removed.len() > held.removals.removed.len();
+        let grows = |held: &PendingPolicy| removals.removed.len() > held.removals.removed.len();
         let (until, due, latest) = match held {
             Some(held) if !grows(&held) => (held.until, held.due, held.latest),
             held => {
@@ -128,7 +128,8 @@ impl PolicySource {
                 of: removals.before,
             });
         });
-        self.held = Some(HeldPolicy { loaded, specification, removals, since, until, due, latest });
+        self.held =
+            Some(PendingPolicy { loaded, specification, removals, since, until, due, latest });
     }
 
     /// Forgets the change that is held back: the folder holds a different one, or another policy is active.
@@ -176,7 +177,7 @@ impl PolicySource {
     }
 
     fn activate_held(&mut self, by: Option<String>) -> Option<Removals> {
-        let HeldPolicy { loaded, specification, removals, .. } = self.held.take()?;
+        let PendingPolicy { loaded, specification, removals, .. } = self.held.take()?;
         self.shrinking = None;
         self.end_pin();
         let record = PolicyRecord { by, ..new_record(&loaded.revision) };
