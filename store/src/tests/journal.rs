@@ -128,7 +128,7 @@ fn store_of_a_version_without_a_journal_opens_with_an_empty_one() {
 }
 
 #[test]
-fn edited_or_moved_entry_is_quarantined_and_its_number_not_used_again() {
+fn edited_or_moved_entry_is_quarantined_and_number_not_reused() {
     let store = State::new().open().unwrap();
     append(&store, &[(JournalKind::Revoke, 1), (JournalKind::Revoke, 2)]);
     let key = "00000000000000000002/revoke";
@@ -148,7 +148,7 @@ fn edited_or_moved_entry_is_quarantined_and_its_number_not_used_again() {
 }
 
 #[test]
-fn entry_of_an_unknown_kind_is_omitted_and_its_number_not_used_again() {
+fn entry_of_unknown_kind_is_omitted_and_number_not_reused() {
     let store = State::new().open().unwrap();
     store.put(JOURNAL, "00000000000000000001/rename", b"{\"of a\": \"newer version\"}").unwrap();
     append(&store, &[(JournalKind::Revoke, 2)]);

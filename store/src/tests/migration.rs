@@ -39,7 +39,7 @@ fn downgrade(store: &Store, format: u32) {
 }
 
 #[test]
-fn databases_of_older_formats_are_migrated_once_and_authenticated_since() {
+fn older_formats_are_migrated_once_and_authenticated_since() {
     for format in [1, 2] {
         let state = State::new();
         let domain = Domain::default();
@@ -88,7 +88,7 @@ fn databases_of_older_formats_are_migrated_once_and_authenticated_since() {
 }
 
 #[test]
-fn edited_join_record_of_format_2_stays_quarantined_after_the_migration() {
+fn join_record_edited_before_migration_stays_quarantined() {
     let state = State::new();
     let store = state.open().unwrap();
     downgrade(&store, 2);

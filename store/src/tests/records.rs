@@ -92,7 +92,7 @@ fn tables_and_versions_survive_a_restart() {
 }
 
 #[test]
-fn watch_reports_the_current_state_and_then_the_last_change_of_each_record() {
+fn watch_reports_current_state_then_last_change_of_each_record() {
     let store = State::new().open().unwrap();
     let any = ExpectedVersion::Any;
     let first = store.commit(&[other("a", any, Some("1")), other("b", any, Some("1"))]).unwrap();
