@@ -193,7 +193,7 @@ pub(crate) fn proof(
     })
 }
 
-/// Checks that the certificate is for the machine's key: its Envoy would reject another one.
+/// Checks that the certificate is for the machine's key: its Envoy would reject any other.
 fn with_key(enrolled: Enrolled, public_key: &[u8]) -> Result<Enrolled, EnrollmentClientError> {
     let leaf = CertificateDer::from_pem_slice(enrolled.certificate.as_bytes()).ok();
     let proxy = leaf.and_then(|leaf| VerifiedProxy::read(&leaf).ok());
