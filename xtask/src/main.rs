@@ -5,7 +5,21 @@ mod docs;
 mod mutations;
 mod test;
 
-fn main() -> anyhow::Result<()> {
+use std::process::ExitCode;
+
+#[expect(clippy::print_stderr, reason = "the error is its output")]
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        // `main` would add a backtrace under `RUST_BACKTRACE`, which reveals nothing about a failed test.
+        Err(error) => {
+            eprintln!("Error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> anyhow::Result<()> {
     let mut arguments = std::env::args().skip(1);
     match arguments.next().as_deref() {
         Some("descriptors") => descriptors::write(),
