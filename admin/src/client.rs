@@ -15,15 +15,15 @@ use ironmesh_analysis::verdict::{EgressQuestion, EgressVerdict, IngressQuestion,
 use ironmesh_analysis::{Question, Verdict};
 use ironmesh_catalog::{JournalQuery, ServiceName};
 
-use crate::api::{
-    AuditView, BootstrapRequest, BootstrapResponse, ProxyConfig, ProxyDetail, Readiness,
-    RevisionList, RevokeRequest, Revoked, RollbackRequest, RolledBack,
-};
+use crate::api::{Readiness, RevisionList, RollbackRequest, RolledBack};
+use crate::audit::AuditView;
 use crate::convergence::{ConvergenceView, WaitAnswer, WaitRequest};
 use crate::endpoints::{AcceptedEndpoints, EndpointList};
+use crate::enrollment::{BootstrapRequest, BootstrapResponse, RevokeRequest, Revoked};
 use crate::journal::{JournalPage, MAX_JOURNAL_PAGE, query_string};
 use crate::plan::{Plan, PlanRequest};
 use crate::proxies::{MAX_PROXY_PAGE, ProxyPage, ProxyQuery};
+use crate::proxy_detail::{ProxyConfig, ProxyDetail};
 use crate::releases::{Applied, ApplyRequest, MAX_APPLY, too_large};
 use crate::removals::{AcceptRemovalRequest, AcceptedRemoval};
 pub use error::ClientError;

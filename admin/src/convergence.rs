@@ -7,7 +7,7 @@ use ironmesh_catalog::{ProxyId, ProxyName, ServiceName};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::api::NackView;
+use crate::proxies::NackView;
 
 /// The most laggards that one answer lists.
 pub const MAX_LAGGARDS: usize = 100;

@@ -5,26 +5,26 @@
 //! both sides. It keeps no state: all answers come from the [`ControlPlane`] that is passed in.
 
 mod api;
+mod audit;
 mod client;
 mod convergence;
 mod endpoints;
+mod enrollment;
 mod join_record;
 mod journal;
 mod plan;
 mod proxies;
+mod proxy_detail;
 mod releases;
 mod removals;
 mod server;
 mod socket_path;
 
 pub use api::{
-    ApplicationView, AuditView, BootstrapRequest, BootstrapResponse, DeniedRequest, DeniedView,
-    EndpointView, EnrolledProxy, EnrollmentRequest, FindingView, HandshakesView, MAX_ENROLLMENTS,
-    MAX_KNOWN_AS, MAX_REASON, NackView, NackedVersion, NodeView, OriginView, OthersView, PlaceView,
-    PolicyView, ProxyConfig, ProxyDetail, ProxyView, Readiness, RejectedAddress, RejectedHandshake,
-    RelatedView, ResourceView, RevisionList, RevisionView, RevokeRequest, Revoked, RollbackRequest,
-    RolledBack,
+    FindingView, HandshakesView, PlaceView, PolicyView, Readiness, RejectedAddress,
+    RejectedHandshake, RelatedView, RevisionList, RevisionView, RollbackRequest, RolledBack,
 };
+pub use audit::{AuditView, DeniedRequest, DeniedView, OthersView};
 pub use client::{Client, ClientError};
 pub use convergence::{
     ConvergenceView, LaggardView, MAX_LAGGARDS, MAX_WAIT, SyncState, WaitAnswer, WaitOutcome,
@@ -34,12 +34,22 @@ pub use endpoints::{
     AcceptedEndpoints, ConflictView, EndpointList, EndpointRow, HeldView, ProblemView,
     ProviderView, ProxyWithoutEndpoint, ReportedHealth, ServiceEndpoints, SourceView, StaleView,
 };
+pub use enrollment::{
+    BootstrapRequest, BootstrapResponse, EnrolledProxy, EnrollmentRequest, MAX_ENROLLMENTS,
+    MAX_KNOWN_AS, MAX_REASON, RevokeRequest, Revoked,
+};
 pub use join_record::{JoinRecordView, RevocationView};
 pub use journal::{JournalPage, MAX_JOURNAL_PAGE, Operator};
 pub use plan::{
     FieldChange, MAX_PLAN, Plan, PlanRequest, PlannedProxy, ProxyGroup, ResourceChange,
 };
-pub use proxies::{ExchangeView, MAX_PROXY_PAGE, ProxyFilter, ProxyPage, ProxyQuery, SyncView};
+pub use proxies::{
+    MAX_PROXY_PAGE, NackView, OriginView, ProxyFilter, ProxyPage, ProxyQuery, ProxyView, SyncView,
+};
+pub use proxy_detail::{
+    ApplicationView, EndpointView, ExchangeView, NackedVersion, NodeView, ProxyConfig, ProxyDetail,
+    ResourceView,
+};
 pub use releases::{Applied, ApplyRequest, MAX_APPLY};
 pub use removals::{AcceptRemovalRequest, AcceptedRemoval, HeldRemoval};
 pub use server::{

@@ -1,11 +1,14 @@
 //! The JSON types of the list of proxies: the query, a page, and how far each proxy has ACKed its resources.
 
+use std::net::SocketAddr;
+
 use ironmesh_catalog::ServiceName;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::api::ProxyView;
+use crate::api::FindingView;
 use crate::convergence::SyncState;
+use crate::join_record::JoinRecordView;
 
 /// The most proxies of one page.
 pub const MAX_PROXY_PAGE: usize = 500;
@@ -90,6 +93,73 @@ pub struct ProxyPage {
     pub next: Option<String>,
 }
 
+/// A proxy in the list of proxies.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ProxyView {
+    /// The join record.
+    #[serde(flatten)]
+    pub record: JoinRecordView,
+    /// `connected`, or why it is not: `disconnected`, `unclaimed` (it never connected), `enrollment_expired`,
+    /// `expired` or `revoked`; `reconnecting` in the first minute after a start of the control plane.
+    pub state: String,
+    /// When its last xDS stream was lost, if it is disconnected.
+    #[serde(default)]
+    pub disconnected_since: Option<Timestamp>,
+    /// The version of its Envoy, if it has reported one since the control plane started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub envoy_version: Option<String>,
+    /// Since when it has been connected, by its newest xDS stream.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connected_since: Option<Timestamp>,
+    /// How far it has ACKed its resources; absent if it is neither connected nor expected to reconnect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sync: Option<SyncView>,
+    /// Whether callers connect to it on any of its service ports.
+    #[serde(default)]
+    pub called: bool,
+    /// The count of its open xDS streams.
+    pub streams: usize,
+    /// The client addresses of its streams.
+    pub stream_addresses: Vec<SocketAddr>,
+    /// The resources that it NACKs.
+    pub nacks: Vec<NackView>,
+    /// The resources that are withheld from it because every recipient NACKs them.
+    pub withheld: Vec<NackView>,
+    /// The findings about what it requests.
+    pub findings: Vec<FindingView>,
+}
+
+/// A resource that a proxy NACKs, or that is withheld from it because others NACK it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NackView {
+    /// The type of the resource.
+    pub resource_type: String,
+    /// The name of the resource.
+    pub name: String,
+    /// The NACKed version.
+    pub version: String,
+    /// The message of the NACK.
+    pub message: String,
+    /// The active fallback: `last_good`, the version before, if any; for a resource with authorization, `narrowed` to
+    /// what was also allowed before, or `closed`.
+    pub fallback: String,
+    /// The policy objects from which it was compiled, the likeliest first.
+    pub policy: Vec<OriginView>,
+}
+
+/// A policy object and its location.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OriginView {
+    /// The kind and name of the object.
+    pub object: String,
+    /// The file, relative to the policy folder.
+    pub file: String,
+    /// The line, from 1.
+    pub line: u32,
+    /// The column, from 1.
+    pub column: u32,
+}
+
 /// How far a proxy has ACKed its resources.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SyncView {
@@ -101,28 +171,4 @@ pub struct SyncView {
     /// The newest revision of policy that it has ACKed; absent if that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
-}
-
-/// The exchange of one resource type with a proxy since the control plane started.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ExchangeView {
-    /// The type of the resources.
-    pub resource_type: String,
-    /// The count of pushes.
-    pub pushes: u64,
-    /// Their size in bytes, without compression.
-    pub bytes: u64,
-    /// When the last one was sent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_push: Option<Timestamp>,
-    /// The count of ACKs.
-    pub acks: u64,
-    /// When the last one arrived.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_ack: Option<Timestamp>,
-    /// The count of NACKs.
-    pub nacks: u64,
-    /// When the last one arrived.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_nack: Option<Timestamp>,
 }

@@ -10,15 +10,15 @@ use ironmesh_analysis::verdict::{EgressQuestion, EgressVerdict, IngressQuestion,
 use ironmesh_analysis::{Question, Verdict};
 use ironmesh_catalog::{JournalQuery, ServiceName};
 
-use crate::api::{
-    AuditView, BootstrapRequest, BootstrapResponse, ErrorBody, ProxyConfig, ProxyDetail, Readiness,
-    RevisionList, RevokeRequest, Revoked, RollbackRequest, RolledBack,
-};
+use crate::api::{ErrorBody, Readiness, RevisionList, RollbackRequest, RolledBack};
+use crate::audit::AuditView;
 use crate::convergence::{ConvergenceView, WaitAnswer, WaitRequest};
 use crate::endpoints::{AcceptedEndpoints, EndpointList};
+use crate::enrollment::{BootstrapRequest, BootstrapResponse, RevokeRequest, Revoked};
 use crate::journal::{JournalPage, Operator};
 use crate::plan::{Plan, PlanRequest};
 use crate::proxies::{ProxyPage, ProxyQuery};
+use crate::proxy_detail::{ProxyConfig, ProxyDetail};
 use crate::releases::{Applied, ApplyRequest};
 use crate::removals::{AcceptRemovalRequest, AcceptedRemoval};
 

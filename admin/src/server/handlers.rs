@@ -17,8 +17,9 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::read_queue::{JsonBody, ReadQueue, blocking};
 use super::{ApiError, Cancellation, ControlPlane, Shared};
-use crate::api::{BootstrapRequest, Readiness, RevokeRequest, RollbackRequest};
+use crate::api::{Readiness, RollbackRequest};
 use crate::convergence::{MAX_WAIT, WaitOutcome, WaitRequest};
+use crate::enrollment::{BootstrapRequest, RevokeRequest};
 use crate::journal::Operator;
 use crate::plan::PlanRequest;
 use crate::proxies::ProxyQuery;

@@ -14,15 +14,15 @@ use tokio::time::Instant;
 
 use super::read_queue::{MAX_CONCURRENT_READS, MAX_QUEUED_READS};
 use super::*;
-use crate::api::{
-    AuditView, BootstrapRequest, BootstrapResponse, ProxyConfig, ProxyDetail, Readiness,
-    RevisionList, RevokeRequest, Revoked, RollbackRequest, RolledBack,
-};
+use crate::api::{Readiness, RevisionList, RollbackRequest, RolledBack};
+use crate::audit::AuditView;
 use crate::convergence::{ConvergenceView, WaitAnswer, WaitRequest};
 use crate::endpoints::{AcceptedEndpoints, EndpointList};
+use crate::enrollment::{BootstrapRequest, BootstrapResponse, RevokeRequest, Revoked};
 use crate::journal::{JournalPage, Operator};
 use crate::plan::{Plan, PlanRequest};
 use crate::proxies::{ProxyPage, ProxyQuery};
+use crate::proxy_detail::{ProxyConfig, ProxyDetail};
 use crate::releases::{Applied, ApplyRequest};
 use crate::removals::{AcceptRemovalRequest, AcceptedRemoval};
 

@@ -1,0 +1,106 @@
+//! The JSON types of enrollment and revocation.
+
+use std::net::IpAddr;
+
+use ironmesh_catalog::{Labels, Locality, ProxyId, ProxyName, ServiceName, Upstream};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::join_record::RevocationView;
+
+/// The request to revoke a proxy.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RevokeRequest {
+    /// The reason, shown wherever the revocation is: one line of at most [`MAX_REASON`] bytes.
+    pub reason: Option<String>,
+}
+
+/// The longest reason of a revocation, in bytes.
+pub const MAX_REASON: usize = 500;
+
+/// The result of a revocation.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Revoked {
+    /// The proxy.
+    pub id: ProxyId,
+    /// Its name.
+    pub name: ProxyName,
+    /// The time and reason of the first revocation.
+    pub revocation: RevocationView,
+    /// Whether it was revoked before.
+    pub is_old: bool,
+}
+
+/// The most proxies that one request may enroll.
+pub const MAX_ENROLLMENTS: usize = 500;
+
+/// The most addresses by which providers may know one machine.
+pub const MAX_KNOWN_AS: usize = 16;
+
+/// The request to enroll proxies: all of them, or none.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct BootstrapRequest {
+    /// The services that each proxy serves, at least one.
+    pub services: Vec<ServiceName>,
+    /// The labels of each proxy.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
+    /// The locality of each proxy.
+    #[serde(default, skip_serializing_if = "Locality::is_empty")]
+    pub locality: Locality,
+    /// Further addresses by which providers know the machine, besides the one to which callers connect: at most
+    /// [`MAX_KNOWN_AS`], and none for several proxies.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub known_as: Vec<IpAddr>,
+    /// The key by which providers know the machine, if they have one (in Azure, the `vmId`); none for several proxies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<Uuid>,
+    /// The services that their applications call by local ports, to be checked.
+    pub upstreams: Vec<Upstream>,
+    /// The name of the proxy; none for several proxies, and for a default name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<ProxyName>,
+    /// Whether the authority is known to be new. Otherwise no proxy is enrolled while all clients reject it.
+    #[serde(default)]
+    pub new_authority: bool,
+    /// The proxies to enroll, at least one and at most [`MAX_ENROLLMENTS`].
+    pub proxies: Vec<EnrollmentRequest>,
+}
+
+/// One proxy to enroll.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct EnrollmentRequest {
+    /// The address to which callers connect.
+    pub address: IpAddr,
+    /// The certificate signing request, in PEM. The private key stays with the client.
+    pub certificate_request: String,
+}
+
+/// A newly enrolled proxy.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct EnrolledProxy {
+    /// The proxy.
+    pub id: ProxyId,
+    /// Its name.
+    pub name: ProxyName,
+    /// The certificate and its issuers, in PEM.
+    pub certificate: String,
+    /// When the certificate expires.
+    pub expires_at: Timestamp,
+}
+
+/// The result of an enrollment: everything that the proxies need to connect.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct BootstrapResponse {
+    /// The proxies, in the order of the request.
+    pub proxies: Vec<EnrolledProxy>,
+    /// The root certificates of the mesh, in PEM.
+    pub roots: String,
+    /// The addresses of the control plane, as host and port.
+    pub control_plane: Vec<(String, u16)>,
+    /// The SPIFFE ID of the control plane.
+    pub control_plane_id: String,
+    /// Notes for the user.
+    pub notes: Vec<String>,
+}

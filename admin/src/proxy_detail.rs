@@ -1,0 +1,139 @@
+//! The JSON types of one proxy: its details, and the resources that it should have.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use ironmesh_catalog::{Application, ProxyId, ServiceAccount, ServiceName};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::endpoints::ReportedHealth;
+use crate::proxies::ProxyView;
+
+/// A proxy with all its details.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ProxyDetail {
+    /// The fields of the list.
+    #[serde(flatten)]
+    pub proxy: ProxyView,
+    /// Its SPIFFE ID towards the control plane.
+    pub identity: String,
+    /// The service account as which it calls; none if policy does not define its first service.
+    pub account: Option<ServiceAccount>,
+    /// The node that it reported last; none if it has not connected since the control plane started.
+    pub node: Option<NodeView>,
+    /// The service ports that it may serve.
+    pub endpoints: Vec<EndpointView>,
+    /// What was pushed to it, ACKed and NACKed, by resource type.
+    #[serde(default)]
+    pub exchanges: Vec<ExchangeView>,
+    /// How many of its resources have which sync status, such as `acked`, `nacked` or `stale`.
+    pub resources: BTreeMap<String, usize>,
+}
+
+/// The node that a proxy reports.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct NodeView {
+    /// The node id.
+    pub id: String,
+    /// The version of Envoy, if it reports one.
+    pub envoy_version: Option<String>,
+    /// The node metadata under `ironmesh`: bind address, upstreams and so on.
+    #[serde(rename = "statement")]
+    pub metadata: Option<serde_json::Value>,
+}
+
+/// A service port of a proxy.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct EndpointView {
+    /// The service.
+    pub service: ServiceName,
+    /// The port of the service.
+    pub port: u16,
+    /// The address to which callers connect; none until the proxy has ACKed the port, or if it may not serve it.
+    pub dialled_at: Option<SocketAddr>,
+    /// The applications that the proxy serves on it.
+    pub applications: Vec<ApplicationView>,
+}
+
+/// An application of a proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApplicationView {
+    /// The port on which it listens.
+    pub port: u16,
+    /// Its weight among the applications of the proxy.
+    pub weight: u32,
+    /// Its health.
+    pub health: ReportedHealth,
+}
+
+impl From<&Application> for ApplicationView {
+    fn from(Application { port, weight, health, probed }: &Application) -> Self {
+        let health = ReportedHealth::of(*health, *probed);
+        Self { port: *port, weight: *weight, health }
+    }
+}
+
+/// All resources that a proxy should have. Private keys are `[redacted]`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ProxyConfig {
+    /// The proxy.
+    pub id: ProxyId,
+    /// The count of its open xDS streams: without one it should have nothing until it reconnects.
+    pub streams: usize,
+    /// The resources, by type and then by name.
+    pub resources: Vec<ResourceView>,
+}
+
+/// A resource that a proxy should have, or has and should drop.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ResourceView {
+    /// The type of the resource.
+    pub resource_type: String,
+    /// The name of the resource.
+    pub name: String,
+    /// The sync status: `acked`, `nacked`, `stale` (the proxy has a different version), `not_sent` (the proxy has no
+    /// version), or `removing` (the proxy should drop it).
+    pub state: String,
+    /// The version that the proxy should have.
+    pub version: Option<String>,
+    /// The version that the proxy ACKed last.
+    pub acked: Option<String>,
+    /// The version that the proxy NACKs: the wanted one, or one that a fallback replaces.
+    pub nacked: Option<NackedVersion>,
+    /// The content of the resource.
+    pub content: Option<serde_json::Value>,
+}
+
+/// A version that a proxy NACKs.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct NackedVersion {
+    /// The version.
+    pub version: String,
+    /// The message of the NACK.
+    pub message: String,
+}
+
+/// The exchange of one resource type with a proxy since the control plane started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExchangeView {
+    /// The type of the resources.
+    pub resource_type: String,
+    /// The count of pushes.
+    pub pushes: u64,
+    /// Their size in bytes, without compression.
+    pub bytes: u64,
+    /// When the last one was sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_push: Option<Timestamp>,
+    /// The count of ACKs.
+    pub acks: u64,
+    /// When the last one arrived.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_ack: Option<Timestamp>,
+    /// The count of NACKs.
+    pub nacks: u64,
+    /// When the last one arrived.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_nack: Option<Timestamp>,
+}
