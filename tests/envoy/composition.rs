@@ -3,11 +3,12 @@
 //! A model of the reference predicts the outcome of each request, and the test compares it with the
 //! real one.
 
+mod http_settings;
 mod model;
+mod services;
 mod upstream;
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,103 +17,12 @@ use ironmesh_tests::{
     App, Envoy, Http1Connection, Load, LongConnections, Mesh, Programs, ProxyOptions, eventually,
     get_once, request_name,
 };
-use model::Setting::{self, Abort, Redirect, Retries};
-use model::{
-    ALL, CALLER_RETRIES, LEVELS, Level, Outcome, Times, load_status, model, pairs, rule, times,
-};
+use model::Setting::{self, Abort, Redirect};
+use model::{CALLER_RETRIES, LEVELS, Level, Outcome, Times, load_status, model, times};
 use serde_json::Value;
+use services::{near_policy, service_policy, services};
 
 use crate::bookstore::ensure_status;
-
-/// The services by namespace. Their own settings never change: routes set those of `store`, `whole`
-/// and `both`, a retry those of `again` and `both`, and one service and one namespace exist for
-/// each setting.
-fn services() -> BTreeMap<String, Vec<String>> {
-    let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
-    let shadows = LEVELS.map(Level::shadow);
-    let mut services = BTreeMap::from([
-        (
-            "default".to_owned(),
-            [names(&["store", "next", "bare", "again"]), shadows.into()].concat(),
-        ),
-        ("plain".to_owned(), names(&["whole", "again", "both"])),
-    ]);
-    for setting in ALL {
-        let name = setting.name();
-        services.entry(format!("n-{name}")).or_default().push("store".to_owned());
-        services.entry("default".to_owned()).or_default().push(format!("s-{name}"));
-    }
-    services
-}
-
-/// The services and their grants.
-fn service_policy() -> String {
-    let mut policy = format!("[[service]]\nname = \"buyer\"\n{}", LongConnections::POLICY);
-    for (namespace, services) in services() {
-        let mut object = |text: &str| {
-            let (kind, rest) = text.split_once('\n').unwrap();
-            writeln!(policy, "{kind}\nnamespace = \"{namespace}\"\n{rest}").unwrap();
-        };
-        object("[[http_route_group]]\nname = \"all\"\nmatches = [{ name = \"all\" }]");
-        for service in services {
-            let shadow = (8082..).zip(LEVELS).find(|(_, level)| level.shadow() == service);
-            let target = match (&*service, shadow) {
-                ("next", _) => 8081,
-                (_, Some((port, _))) => port,
-                _ => 8080,
-            };
-            object(&format!(
-                "[[service]]\nname = \"{service}\"\n\
-                 ports = [{{ name = \"web\", port = 14001, protocol = \"http\", target_port = {target} }}]"
-            ));
-            object(&format!(
-                "[[traffic_target]]\nname = \"{service}\"\ndestination = {{ name = \"{service}\" }}\n\
-                 sources = [{{ name = \"buyer\", namespace = \"default\" }}]\n\
-                 rules = [{{ kind = \"HTTPRouteGroup\", name = \"all\" }}]"
-            ));
-        }
-    }
-    policy
-}
-
-/// A route group that matches a path.
-fn group(namespace: &str, name: &str, path: &str) -> String {
-    format!(
-        "[[http_route_group]]\nnamespace = \"{namespace}\"\nname = \"{name}\"\n\
-         matches = [{{ name = \"it\", path_regex = \"{path}(/|$)\" }}]\n"
-    )
-}
-
-/// An HTTP route with these settings for a service's requests of a group.
-fn group_route(namespace: &str, service: &str, group: &str, settings: &[Setting]) -> String {
-    let about = format!(
-        "service = \"{service}\"\nmatches = [{{ kind = \"HTTPRouteGroup\", name = \"{group}\" }}]"
-    );
-    rule(namespace, &format!("{service}-{group}"), &about, Level::Route, settings)
-}
-
-/// The fixed settings of routes, services and namespaces. The tests add settings of farther levels.
-fn near_policy() -> String {
-    let mut policy = format!(
-        "[[retry]]\nname = \"again\"\nsource = {{ name = \"buyer\" }}\ndestinations = [{{ name = \"again\" }}, \
-         {{ name = \"again\", namespace = \"plain\" }}, {{ name = \"both\", namespace = \"plain\" }}]\n\
-         retry_policy = {{ retry_on = \"503\", num_retries = {}, retry_backoff_base_interval = \"1ms\" }}\n",
-        Level::Retry.retries()
-    );
-    for setting in ALL {
-        let name = setting.name();
-        for namespace in ["default", "plain"] {
-            policy += &group(namespace, &name, &setting.path());
-        }
-        for (namespace, service) in [("default", "store"), ("plain", "whole"), ("plain", "both")] {
-            policy += &group_route(namespace, service, &name, &[setting]);
-        }
-        let about = format!("service = \"s-{name}\"");
-        policy += &rule("default", &format!("s-{name}"), &about, Level::Service, &[setting]);
-        policy += &rule(&format!("n-{name}"), "here", "", Level::Namespace, &[setting]);
-    }
-    policy
-}
 
 struct CompositionMesh {
     mesh: Mesh,
@@ -388,123 +298,4 @@ fn times_in(dump: &Value, host: &str, path: &str) -> Option<Times> {
         timeout: text("/route/timeout").filter(|timeout| timeout != "0s"),
         delay: text("/typed_per_filter_config/envoy.filters.http.fault/delay/fixed_delay"),
     })
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "long: make test-long-composition"]
-async fn every_pair_of_http_settings_matches_the_reference() {
-    use Level::{Mesh, Namespace, Retry, Route, Service};
-    let Some(setup) = CompositionMesh::open().await else { return };
-    let before = setup.unnamed_requests();
-    let load = setup.load().await;
-    for far in ALL {
-        let of_mesh = rule("default", "mesh", "scope = \"mesh\"", Mesh, &[far]);
-        setup.mesh.write_policy("far.toml", &of_mesh);
-        setup.wait_for_change("bare", &[(Mesh, far)]).await;
-        load.wait_for_status(load_status(Mesh, far)).await;
-        setup.check("again", "/none", &[(Retry, Retries), (Mesh, far)]).await;
-        for near in ALL {
-            let (name, path) = (near.name(), near.path());
-            setup.check("store", &path, &[(Route, near), (Mesh, far)]).await;
-            setup.check(&format!("s-{name}"), "/none", &[(Service, near), (Mesh, far)]).await;
-            let of_namespace = [(Namespace, near), (Mesh, far)];
-            setup.check(&format!("store.n-{name}"), "/none", &of_namespace).await;
-            let three = [(Route, near), (Retry, Retries), (Mesh, far)];
-            setup.check("both.plain", &path, &three).await;
-        }
-        setup.check_times().await;
-        // The same setting at nearer levels: of the namespace, and elsewhere of the service.
-        let mut policy = rule("default", "here", "", Namespace, &[far]);
-        for service in ["whole", "again"] {
-            let about = format!("service = \"{service}\"");
-            policy += &rule("plain", service, &about, Service, &[far]);
-        }
-        setup.mesh.write_policy("far.toml", &policy);
-        setup.wait_for_change("bare", &[(Namespace, far)]).await;
-        load.wait_for_status(load_status(Namespace, far)).await;
-        setup.check("again", "/none", &[(Retry, Retries), (Namespace, far)]).await;
-        setup.check("whole.plain", "/none", &[(Service, far)]).await;
-        setup.check("again.plain", "/none", &[(Retry, Retries), (Service, far)]).await;
-        for near in ALL {
-            let (name, path) = (near.name(), near.path());
-            setup.check("store", &path, &[(Route, near), (Namespace, far)]).await;
-            setup.check(&format!("s-{name}"), "/none", &[(Service, near), (Namespace, far)]).await;
-            setup.check("whole.plain", &path, &[(Route, near), (Service, far)]).await;
-        }
-        setup.check_times().await;
-    }
-    // After removal nothing of it remains.
-    setup.mesh.write_policy("far.toml", "");
-    setup.wait_for_change("bare", &[]).await;
-    setup.check("whole.plain", "/none", &[]).await;
-    setup.check_times().await;
-    load.wait_for_status(StatusCode::OK).await;
-    setup.assert_no_failures(load, before).await;
-}
-
-/// A split selects the backend of a request, and HTTP routes set its treatment.
-#[tokio::test(flavor = "multi_thread")]
-async fn every_http_setting_applies_to_a_canary() {
-    let Some(setup) = CompositionMesh::open().await else { return };
-    let before = setup.unnamed_requests();
-    let load = setup.load().await;
-    let split = "[[traffic_split]]\nname = \"canary\"\nservice = \"store\"\n\
-                 backends = [{ service = \"next\", weight = 1 }]\n";
-    setup.mesh.write_policy("far.toml", split);
-    eventually("the canary", async || {
-        let (_, requests) = setup.request_secret("store:14001", "/none").await?;
-        anyhow::ensure!(requests.app.as_deref() == Some("next"), "{requests:?}");
-        anyhow::Ok(())
-    })
-    .await;
-    for near in ALL {
-        let mut expected = model(&near.path(), &[(Level::Route, near)]);
-        expected.app = expected.app.map(|_| "next".to_owned());
-        setup
-            .wait_for_outcome("store", &near.path(), &expected, &format!("{near:?}, and a split"))
-            .await;
-    }
-    setup.mesh.write_policy("far.toml", "");
-    setup.check("store", "/none", &[]).await;
-    setup.assert_no_failures(load, before).await;
-}
-
-/// Each of several settings in one object applies, whatever farther levels set.
-#[tokio::test(flavor = "multi_thread")]
-async fn http_settings_of_one_object_match_the_reference() {
-    let Some(setup) = CompositionMesh::open().await else { return };
-    let before = setup.unnamed_requests();
-    let load = setup.load().await;
-    let both = pairs().map(|pair| {
-        let name = pair.map(Setting::name).join("-");
-        (name.clone(), format!("/{name}"), pair)
-    });
-    let both: Vec<_> = both.collect();
-    let mut policy = String::new();
-    for (name, path, pair) in &both {
-        policy += &group("default", name, path);
-        policy += &group_route("default", "store", name, pair);
-    }
-    setup.mesh.write_policy("both.toml", &policy);
-    let near = |pair: [Setting; 2]| pair.map(|one| (Level::Route, one));
-    for (_, path, pair) in &both {
-        setup.check("store", path, &near(*pair)).await;
-    }
-    setup.wait_for_times().await;
-    for (number, far) in ALL.into_iter().enumerate() {
-        let of_mesh = rule("default", "mesh", "scope = \"mesh\"", Level::Mesh, &[far]);
-        setup.mesh.write_policy("far.toml", &of_mesh);
-        setup.wait_for_change("bare", &[(Level::Mesh, far)]).await;
-        load.wait_for_status(load_status(Level::Mesh, far)).await;
-        // All of them with all others would take too long.
-        for (_, path, pair) in both.iter().skip(number % 4).step_by(4) {
-            let settings = [&near(*pair)[..], &[(Level::Mesh, far)]].concat();
-            setup.check("store", path, &settings).await;
-        }
-        setup.check_times().await;
-    }
-    setup.mesh.write_policy("far.toml", "");
-    setup.mesh.write_policy("both.toml", "");
-    setup.wait_for_change("bare", &[]).await;
-    setup.assert_no_failures(load, before).await;
 }
