@@ -1,6 +1,6 @@
 //! The connected clients, the compiled resources of each, and indexes by account and by service.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use ironmesh_catalog::{Proxy, ServiceAccount, ServiceName, ServicePort, Snapshot};
@@ -14,8 +14,8 @@ use super::without_listener::WithoutListener;
 #[derive(Debug, Default)]
 pub(super) struct Clients {
     /// The node that each client reported last.
-    nodes: BTreeMap<ClientKey, Arc<Node>>,
-    configs: BTreeMap<ClientKey, ClientConfig>,
+    nodes: HashMap<ClientKey, Arc<Node>>,
+    configs: HashMap<ClientKey, ClientConfig>,
     by_account: BTreeMap<ServiceAccount, BTreeSet<ClientKey>>,
     by_service: BTreeMap<ServiceName, BTreeSet<ClientKey>>,
     pub(super) without_listener: WithoutListener,

@@ -3,7 +3,7 @@
 //! One lock protects it, held only briefly. Callers of [`Hub::publish`] are the only writers of a
 //! client's set; its streams are the only writers of its status.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -52,18 +52,20 @@ pub struct Hub {
 struct Clients {
     /// The number of the newest stream.
     last_stream: u64,
-    by_key: BTreeMap<ClientKey, Client>,
-    /// The clients that have changed since [`Hub::take_changed`].
-    changed: BTreeSet<ClientKey>,
+    by_key: HashMap<ClientKey, Client>,
+    /// The clients that have changed since [`Hub::take_changed`], each once.
+    changed: Vec<ClientKey>,
 }
 
 impl Clients {
-    /// Records that a client has changed. Returns whether it is the first since
+    /// Records that a known client has changed. Returns whether it is the first since
     /// [`Hub::take_changed`].
     fn mark_changed(&mut self, client: &ClientKey) -> bool {
         let is_first = self.changed.is_empty();
-        if !self.changed.contains(client) {
-            self.changed.insert(Arc::clone(client));
+        if let Some(entry) = self.by_key.get_mut(client)
+            && !std::mem::replace(&mut entry.is_changed, true)
+        {
+            self.changed.push(Arc::clone(client));
         }
         is_first
     }
@@ -71,6 +73,8 @@ impl Clients {
 
 #[derive(Debug)]
 struct Client {
+    /// Whether it is among the changed clients.
+    is_changed: bool,
     set: watch::Sender<Option<ResourceSet>>,
     status: ClientStatus,
     /// The state that its state-of-the-world streams last ACKed, for its next stream: by type, with
@@ -143,7 +147,10 @@ impl Hub {
     /// The status of every client that has connected.
     pub fn status(&self) -> Vec<(ClientKey, ClientStatus)> {
         let clients = self.clients.lock();
-        clients.by_key.iter().map(|(key, c)| (Arc::clone(key), c.status.clone())).collect()
+        let status = clients.by_key.iter().map(|(key, c)| (Arc::clone(key), c.status.clone()));
+        let mut status: Vec<_> = status.collect();
+        status.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        status
     }
 
     /// The status of a client, if it ever connected.
@@ -190,11 +197,9 @@ impl Hub {
     /// Keeps a client that is connected, or that [`Hub::take_changed`] has yet to return.
     pub fn forget(&self, client: &str) {
         let mut clients = self.clients.lock();
-        let Clients { by_key, changed, .. } = &mut *clients;
-        if by_key.get(client).is_some_and(|one| one.status.streams == 0)
-            && !changed.contains(client)
-        {
-            by_key.remove(client);
+        let known = clients.by_key.get(client);
+        if known.is_some_and(|one| one.status.streams == 0 && !one.is_changed) {
+            clients.by_key.remove(client);
         }
     }
 
@@ -244,9 +249,9 @@ impl Hub {
         is_candidate: impl Fn(&ClientKey) -> bool,
     ) -> Option<ClientKey> {
         let clients = self.clients.lock();
-        let mut wanted = clients.by_key.iter().filter(|(key, _)| is_candidate(key));
-        let found = wanted.find(|(_, one)| one.is_published(resource_type, name, version));
-        found.map(|(key, _)| Arc::clone(key))
+        let wanted = clients.by_key.iter().filter(|(key, _)| is_candidate(key));
+        let found = wanted.filter(|(_, one)| one.is_published(resource_type, name, version));
+        found.map(|(key, _)| Arc::clone(key)).min()
     }
 
     /// Whether a client is connected and has ACKed all of these.
@@ -268,7 +273,8 @@ impl Hub {
         let mut clients = self.clients.lock();
         let changed = std::mem::take(&mut clients.changed);
         let change = |key: ClientKey| {
-            let client = clients.by_key.get(&key)?;
+            let client = clients.by_key.get_mut(&key)?;
+            client.is_changed = false;
             let status = &client.status;
             let change = ClientChange {
                 streams: status.streams,

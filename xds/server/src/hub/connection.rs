@@ -46,8 +46,8 @@ impl Hub {
         }
         clients.last_stream += 1;
         let stream = clients.last_stream;
-        let is_first = clients.mark_changed(&client);
         let entry = clients.by_key.entry(Arc::clone(&client)).or_insert_with(|| Client {
+            is_changed: false,
             set: watch::Sender::new(None),
             status: ClientStatus::default(),
             acked_states: BTreeMap::new(),
@@ -90,6 +90,7 @@ impl Hub {
         let (disconnects, retries) = (entry.disconnects.subscribe(), entry.retries.subscribe());
         let names = SizeShare { all: Arc::clone(&entry.names), own: 0 };
         let exchanges = Arc::clone(&entry.exchanges);
+        let is_first = clients.mark_changed(&client);
         drop(clients);
         self.notify(is_first);
         let hub = Arc::clone(self);
