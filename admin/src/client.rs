@@ -13,7 +13,7 @@ use std::time::Duration;
 use http::Method;
 use ironmesh_analysis::verdict::{EgressQuestion, EgressVerdict, IngressQuestion, IngressVerdict};
 use ironmesh_analysis::{Question, Verdict};
-use ironmesh_catalog::{JournalQuery, ServiceName};
+use ironmesh_catalog::{JournalQuery, ServiceName, TokenId};
 
 use crate::api::{Readiness, RevisionList, RollbackRequest, RolledBack};
 use crate::audit::AuditView;
@@ -26,6 +26,10 @@ use crate::proxies::{MAX_PROXY_PAGE, ProxyPage, ProxyQuery};
 use crate::proxy_detail::{ProxyConfig, ProxyDetail};
 use crate::releases::{Applied, ApplyRequest, MAX_APPLY, too_large};
 use crate::removals::{AcceptRemovalRequest, AcceptedRemoval};
+use crate::tokens::{
+    ChangedServices, CreatedTokens, RevokeTokenRequest, ServicesRequest, TokenList, TokenRequest,
+    TokenView,
+};
 pub use error::ClientError;
 use exchange::{broken, decode};
 
@@ -111,6 +115,37 @@ impl Client {
     /// All resources of the proxy with this name, or whose UUID is or begins with `id`.
     pub async fn proxy_config(&self, id: &str) -> Result<ProxyConfig, ClientError> {
         self.call::<(), _>(Method::GET, &format!("/v1/proxies/{id}/config"), None).await
+    }
+
+    /// Creates tokens by which machines enroll.
+    pub async fn create_tokens(
+        &self,
+        request: &TokenRequest,
+    ) -> Result<CreatedTokens, ClientError> {
+        self.long_call("/v1/tokens", request).await
+    }
+
+    /// The stored tokens.
+    pub async fn tokens(&self) -> Result<TokenList, ClientError> {
+        self.call::<(), _>(Method::GET, "/v1/tokens", None).await
+    }
+
+    /// Revokes a token.
+    pub async fn revoke_token(
+        &self,
+        id: &TokenId,
+        request: &RevokeTokenRequest,
+    ) -> Result<TokenView, ClientError> {
+        self.long_call(&format!("/v1/tokens/{id}/revoke"), request).await
+    }
+
+    /// Gives the proxy with this name, or whose UUID is or begins with `id`, other services.
+    pub async fn set_services(
+        &self,
+        id: &str,
+        request: &ServicesRequest,
+    ) -> Result<ChangedServices, ClientError> {
+        self.long_call(&format!("/v1/proxies/{id}/services"), request).await
     }
 
     /// The endpoints of a service, or of all.

@@ -72,6 +72,11 @@ impl From<&JoinRecord> for JoinRecordView {
         let JoinRecord {
             id,
             name: _,
+            // Shown with the certificates.
+            kind: _,
+            driver: _,
+            token: _,
+            credentials: _,
             services,
             mesh_address,
             addresses,

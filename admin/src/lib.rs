@@ -19,6 +19,7 @@ mod releases;
 mod removals;
 mod server;
 mod socket_path;
+mod tokens;
 
 pub use api::{
     FindingView, HandshakesView, PlaceView, PolicyView, Readiness, RejectedAddress,
@@ -57,3 +58,7 @@ pub use server::{
     serve_socket,
 };
 pub use socket_path::{SocketPathTooLong, check_socket_path};
+pub use tokens::{
+    ChangedServices, CreatedToken, CreatedTokens, MAX_TOKEN_TTL, MAX_TOKENS, RevokeTokenRequest,
+    ServicesRequest, TokenList, TokenMisuseView, TokenRequest, TokenUseView, TokenView,
+};

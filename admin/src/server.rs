@@ -29,8 +29,9 @@ use crate::releases::MAX_APPLY;
 pub use control_plane::{ApiError, Cancellation, ControlPlane, NextChange};
 use handlers::{
     Waits, accept_endpoints, accept_removal, all_endpoints, apply, audit, bootstrap, convergence,
-    endpoints, explain_route, journal, metrics, plan, policy_revisions, policy_wait, proxies,
-    proxy, proxy_config, readyz, readyz_without_lines, revoke, roll_back,
+    create_tokens, endpoints, explain_route, journal, metrics, plan, policy_revisions, policy_wait,
+    proxies, proxy, proxy_config, readyz, readyz_without_lines, revoke, revoke_token, roll_back,
+    set_services, tokens,
 };
 use read_queue::ReadQueue;
 
@@ -76,6 +77,9 @@ pub async fn serve_socket(listener: UnixListener, control_plane: Shared) -> io::
         .route("/v1/endpoints/{namespace}/{name}/accept", post(accept_endpoints))
         .route("/v1/proxies", post(bootstrap))
         .route("/v1/proxies/{id}/revoke", post(revoke))
+        .route("/v1/proxies/{id}/services", post(set_services))
+        .route("/v1/tokens", get(tokens).post(create_tokens))
+        .route("/v1/tokens/{id}/revoke", post(revoke_token))
         .route("/v1/journal", get(journal))
         .route("/v1/plan", post(plan).layer(DefaultBodyLimit::max(MAX_PLAN)));
     let all = all.layer(middleware::from_fn(in_span)).with_state(control_plane);

@@ -81,5 +81,14 @@ pub const PROXY_CERTIFICATE_EXPIRING: Code = Code(733);
 /// The certificate of a proxy has expired.
 pub const PROXY_CERTIFICATE_EXPIRED: Code = Code(734);
 
+/// A used token was presented again, with another key.
+pub const TOKEN_PRESENTED_AGAIN: Code = Code(741);
+
+/// A certificate was presented that its proxy has replaced, or with a key that is not its own.
+pub const OLD_CERTIFICATE_PRESENTED: Code = Code(742);
+
+/// A proxy has a certificate that is newer than the stored state.
+pub const CERTIFICATE_NEWER_THAN_STATE: Code = Code(743);
+
 /// Two ingress rules collide: a proxy cannot distinguish their callers.
 pub const INGRESS_COLLISION: Code = Code(633);

@@ -4,12 +4,15 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 use crate::name::InvalidName;
 
 /// A range of IP addresses: `10.0.0.0/8`, `2001:db8::/32`.
 ///
 /// Invariant: the address has no bits after the prefix, so equal ranges are equal values.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct IpRange {
     address: IpAddr,
     length: u8,
@@ -51,6 +54,20 @@ impl IpRange {
     /// Whether it contains all of `other`.
     pub fn includes(self, other: Self) -> bool {
         self.length <= other.length && Self::around(other.address, self.length) == Some(self)
+    }
+}
+
+impl TryFrom<String> for IpRange {
+    type Error = InvalidName;
+
+    fn try_from(text: String) -> Result<Self, InvalidName> {
+        text.parse()
+    }
+}
+
+impl From<IpRange> for String {
+    fn from(range: IpRange) -> Self {
+        range.to_string()
     }
 }
 

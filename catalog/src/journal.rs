@@ -8,6 +8,7 @@ use std::str::FromStr;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::join_token::TokenId;
 use crate::name::{ServiceAccount, ServiceName};
 use crate::proxy::ProxyId;
 use crate::specification::PolicyRevision;
@@ -70,6 +71,12 @@ pub enum JournalKind {
     Enroll,
     /// The first connection of a proxy, which claims its certificate.
     Claim,
+    /// Created, or revoked, tokens by which machines enroll.
+    Token,
+    /// The renewal of a proxy's certificate.
+    Renew,
+    /// A change of the services of a proxy.
+    Services,
     /// The revocation of a proxy.
     Revoke,
     /// A changed policy folder.
@@ -90,9 +97,12 @@ pub enum JournalKind {
 
 impl JournalKind {
     /// All kinds.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::Enroll,
         Self::Claim,
+        Self::Token,
+        Self::Renew,
+        Self::Services,
         Self::Revoke,
         Self::Policy,
         Self::Push,
@@ -112,6 +122,9 @@ impl JournalKind {
         match self {
             Self::Enroll => "enroll",
             Self::Claim => "claim",
+            Self::Token => "token",
+            Self::Renew => "renew",
+            Self::Services => "services",
             Self::Revoke => "revoke",
             Self::Policy => "policy",
             Self::Push => "push",
@@ -127,7 +140,7 @@ impl JournalKind {
     /// neither routine renewals nor a client that repeats a bad request displace what operators did.
     pub const fn bound(self, is_rejected: bool) -> usize {
         match self {
-            Self::Claim | Self::Certificate => 2_000,
+            Self::Claim | Self::Renew | Self::Certificate => 2_000,
             _ if is_rejected => 2_000,
             _ => 10_000,
         }
@@ -170,6 +183,12 @@ pub enum Actor {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         name: Option<String>,
     },
+    /// A machine that enrolls.
+    Machine {
+        /// The token that it presented; none if that was not one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        token: Option<TokenId>,
+    },
     /// The proxy that is the subject.
     Proxy,
     /// The control plane by itself.
@@ -188,6 +207,9 @@ pub struct JournalSubject {
     /// The services, or those of the proxies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<ServiceName>,
+    /// A token, by which machines enroll.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<TokenId>,
     /// A service account.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<ServiceAccount>,

@@ -24,6 +24,7 @@ pub mod http_routes;
 pub mod identity;
 pub mod ingress;
 pub mod ip_range;
+pub mod join_token;
 pub mod journal;
 pub mod labels;
 mod listeners;
@@ -66,6 +67,7 @@ pub use grants::{Grant, Grants};
 pub use identity::{ControlPlaneId, ProxySpiffeId, SpiffeId, TrustDomain};
 pub use ingress::{IngressRule, IngressRules};
 pub use ip_range::IpRange;
+pub use join_token::{InvalidTokenId, JoinToken, TokenId, TokenMisuse, TokenState, TokenUse};
 pub use journal::{Actor, JournalEntry, JournalKind, JournalOutcome, JournalQuery, JournalSubject};
 pub use labels::Labels;
 pub use locality::Locality;
@@ -87,8 +89,9 @@ pub use policy::{
 pub use policy_record::{PolicyPin, PolicyRecord};
 pub use port_range::PortRange;
 pub use proxy::{
-    CertificateState, HostUpstream, JoinRecord, LogFolder, NodeMetadata, OutsideAuthority,
-    OutsideHost, Participation, Proxy, ProxyId, Revocation, Upstream,
+    CertificateStanding, CertificateState, HostUpstream, IssuedCertificate, JoinRecord, KeyHash,
+    LogFolder, NodeMetadata, OutsideAuthority, OutsideHost, Participation, PresentedCertificate,
+    Proxy, ProxyCredentials, ProxyDriver, ProxyId, ProxyKind, Revocation, Upstream,
 };
 pub use proxy_name::ProxyName;
 pub use removals::{PolicyObject, Removals};

@@ -2,6 +2,7 @@
 //!
 //! This module owns the facts about one proxy. It never decides whether callers use its endpoints.
 
+pub mod credentials;
 mod node_metadata;
 mod outside;
 
@@ -14,12 +15,16 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::join_token::TokenId;
 use crate::labels::Labels;
 use crate::locality::Locality;
 use crate::name::ServiceName;
 use crate::proxy_name::ProxyName;
 use crate::unknown_fields::UnknownFields;
 
+pub use credentials::{
+    CertificateStanding, IssuedCertificate, KeyHash, PresentedCertificate, ProxyCredentials,
+};
 pub use node_metadata::{LogFolder, NodeMetadata, Upstream};
 pub use outside::{HostUpstream, OutsideAuthority, OutsideHost};
 
@@ -86,6 +91,18 @@ pub struct JoinRecord {
     /// When it was enrolled.
     #[serde(rename = "joined_at")]
     pub enrolled_at: Timestamp,
+    /// What it is.
+    #[serde(default)]
+    pub kind: ProxyKind,
+    /// The program that carries its traffic.
+    #[serde(default)]
+    pub driver: ProxyDriver,
+    /// The token by which it was enrolled; none if an operator made its files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<TokenId>,
+    /// Its key and certificates; none in a record of an earlier version until its first connection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credentials: Option<ProxyCredentials>,
     /// When its certificate expires.
     pub certificate_expires_at: Timestamp,
     /// When its first xDS connection was accepted. Since then its certificate is claimed.
@@ -112,6 +129,24 @@ pub struct JoinRecord {
     /// The fields of a newer version, which are stored again with the record.
     #[serde(flatten)]
     pub unknown: UnknownFields,
+}
+
+/// What a proxy is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProxyKind {
+    /// It stands beside the applications of its machine.
+    #[default]
+    Sidecar,
+}
+
+/// The program that carries the traffic of a proxy.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProxyDriver {
+    /// Envoy.
+    #[default]
+    Envoy,
 }
 
 /// The revocation of a proxy: the control plane rejects each of its certificates. It is final; the machine can be
@@ -168,6 +203,10 @@ impl JoinRecord {
             addresses: Vec::new(),
             machine: None,
             enrolled_at,
+            kind: ProxyKind::default(),
+            driver: ProxyDriver::default(),
+            token: None,
+            credentials: None,
             certificate_expires_at,
             claimed_at: None,
             labels: Labels::default(),
@@ -188,6 +227,23 @@ impl JoinRecord {
     /// All addresses at which providers may report its machine, each once.
     pub fn known_as(&self) -> BTreeSet<IpAddr> {
         self.addresses.iter().copied().chain([self.mesh_address.ip()]).collect()
+    }
+
+    /// When its current certificate was issued.
+    pub fn certificate_issued_at(&self) -> Timestamp {
+        self.credentials.as_ref().map_or(self.enrolled_at, |known| known.current.issued_at)
+    }
+
+    /// What a presented certificate is to this proxy. The first one binds a record without credentials.
+    pub fn standing(
+        &self,
+        presented: &PresentedCertificate,
+        now: Timestamp,
+    ) -> CertificateStanding {
+        match &self.credentials {
+            Some(credentials) => credentials.standing(presented, now),
+            None => CertificateStanding::Current,
+        }
     }
 
     /// The state of its certificate at `now`.

@@ -54,7 +54,10 @@ pub type Records = OrdMap<ProxyId, Arc<JoinRecord>>;
 /// Whether both have the same proxies, whatever their records contain. If one is derived from the other, the cost
 /// is linear in their differences.
 pub fn have_same_members(one: &Records, other: &Records) -> bool {
-    one.diff(other).all(|item| matches!(item, DiffItem::Update { .. }))
+    one.diff(other).all(|item| match item {
+        DiffItem::Update { old: (_, old), new: (_, new) } => old.services == new.services,
+        DiffItem::Add(..) | DiffItem::Remove(..) => false,
+    })
 }
 
 /// The inputs of a snapshot. A copy is cheap.
@@ -219,6 +222,19 @@ impl Snapshot {
     /// The proxies enrolled for a service.
     pub fn proxies_of(&self, service: &ServiceName) -> impl Iterator<Item = &Arc<JoinRecord>> {
         self.proxies.get(service).into_iter().flat_map(|records| records.values())
+    }
+
+    /// The proxies that serve other services than in an earlier snapshot, because an operator changed their join records.
+    pub fn proxies_with_other_services<'a>(
+        &'a self,
+        earlier: &'a Self,
+    ) -> impl Iterator<Item = ProxyId> + 'a {
+        earlier.records.diff(&self.records).filter_map(|item| match item {
+            DiffItem::Update { old: (id, old), new: (_, new) } => {
+                (old.services != new.services).then_some(*id)
+            }
+            DiffItem::Add(..) | DiffItem::Remove(..) => None,
+        })
     }
 
     /// The endpoint classifier of a service.

@@ -9,20 +9,25 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ironmesh_catalog::{
-    ProxyId, Secret, ServiceAccount, ServiceCertificate, ServiceName, SpiffeId,
+    IssuedCertificate, KeyHash, ProxyId, Secret, ServiceAccount, ServiceCertificate, ServiceName,
+    SpiffeId,
 };
 use jiff::Timestamp;
 use rcgen::PublicKeyData;
 
 use crate::authority::Authority;
 use crate::inspect::Failure;
+use crate::peer::key_hash;
 use crate::profile::{self, Purpose};
 use crate::renewal::Renewal;
 use crate::request::{self, RequestError};
 use crate::validity::{self, Validity};
 
-/// The lifetime of the certificate of a proxy without an agent. (Agents will renew sooner.)
+/// The lifetime of the certificate of a proxy whose files an operator made.
 pub const PROXY_LIFETIME: Duration = Duration::from_secs(365 * 86_400);
+
+/// The lifetime of the certificate of a proxy that its machine enrolled, and renews.
+pub const ENROLLED_PROXY_LIFETIME: Duration = Duration::from_secs(30 * 86_400);
 
 /// The lifetime of the control plane's own certificate.
 pub const CONTROL_PLANE_LIFETIME: Duration = Duration::from_secs(30 * 86_400);
@@ -40,6 +45,20 @@ pub struct ProxyCertificate {
     pub not_after: Timestamp,
     /// The leaf's serial number, in lower-case hexadecimal.
     pub serial: String,
+    /// The hash of its public key.
+    pub key: KeyHash,
+}
+
+impl ProxyCertificate {
+    /// The certificate as a join record lists it, issued at `now`.
+    pub fn issued(&self, now: Timestamp) -> IssuedCertificate {
+        IssuedCertificate {
+            serial: self.serial.clone(),
+            issued_at: now,
+            expires_at: self.not_after,
+            first_used_at: None,
+        }
+    }
 }
 
 /// The certificate that the control plane presents to its clients.
@@ -121,7 +140,8 @@ impl Authority {
                 validity,
             };
             let (chain, serial) = self.sign(&leaf, &key)?;
-            Ok(ProxyCertificate { chain, not_after: validity.not_after, serial })
+            let key = key_hash(&key.subject_public_key_info());
+            Ok(ProxyCertificate { chain, not_after: validity.not_after, serial, key })
         };
         issue().map_err(IssueError::Sign)
     }

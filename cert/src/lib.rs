@@ -34,8 +34,8 @@ pub use authority::{Authority, AuthorityError};
 pub use expired_proxy::{ExpiredProxyVerifier, UnverifiedProxy};
 pub use inspect::UnfitCertificate;
 pub use issue::{
-    CONTROL_PLANE_LIFETIME, ControlPlaneCertificate, IssueError, PROXY_LIFETIME, ProxyCertificate,
-    ServerNames,
+    CONTROL_PLANE_LIFETIME, ControlPlaneCertificate, ENROLLED_PROXY_LIFETIME, IssueError,
+    PROXY_LIFETIME, ProxyCertificate, ServerNames,
 };
 pub use renewal::{ClockReading, Renewal};
 pub use request::{MachineRequest, RequestError, generate_proxy_key_and_csr};

@@ -3,10 +3,13 @@
 //! The TLS handshake has verified the certificate; this module only reads it. The caller checks the trust
 //! domain, and whether the proxy is revoked.
 
-use ironmesh_catalog::ProxySpiffeId;
+use aws_lc_rs::digest;
+use ironmesh_catalog::{KeyHash, PresentedCertificate, ProxySpiffeId};
 use jiff::Timestamp;
+use x509_parser::time::ASN1Time;
 
 use crate::inspect;
+use crate::profile::hex;
 
 /// A proxy whose certificate is verified: by a TLS handshake, or by [`crate::ExpiredProxyVerifier`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +20,10 @@ pub struct VerifiedProxy {
     pub certificate: Vec<u8>,
     /// The certificate's public key, as a SubjectPublicKeyInfo in DER.
     pub public_key: Vec<u8>,
+    /// Its serial number, in lower-case hexadecimal.
+    pub serial: String,
+    /// When its validity begins.
+    pub not_before: Timestamp,
     /// When the certificate expires or expired.
     pub not_after: Timestamp,
 }
@@ -27,14 +34,33 @@ impl VerifiedProxy {
     pub fn read(leaf: &[u8]) -> Result<Self, PeerError> {
         let identity = proxy_identity(leaf)?;
         let certificate = inspect::parse(leaf).map_err(|_| PeerError::Unreadable)?;
-        let not_after = certificate.validity().not_after.timestamp();
+        let time = |time: ASN1Time| {
+            Timestamp::from_second(time.timestamp()).map_err(|_| PeerError::Unreadable)
+        };
         Ok(Self {
             identity,
             certificate: leaf.to_vec(),
             public_key: certificate.public_key().raw.to_vec(),
-            not_after: Timestamp::from_second(not_after).map_err(|_| PeerError::Unreadable)?,
+            serial: hex(certificate.raw_serial()),
+            not_before: time(certificate.validity().not_before)?,
+            not_after: time(certificate.validity().not_after)?,
         })
     }
+
+    /// What the join record's credentials are compared with.
+    pub fn presented(&self) -> PresentedCertificate {
+        PresentedCertificate {
+            key: key_hash(&self.public_key),
+            serial: self.serial.clone(),
+            begins_at: self.not_before,
+            expires_at: self.not_after,
+        }
+    }
+}
+
+/// The hash of a public key, a SubjectPublicKeyInfo in DER.
+pub fn key_hash(public_key: &[u8]) -> KeyHash {
+    KeyHash(hex(digest::digest(&digest::SHA256, public_key).as_ref()))
 }
 
 /// Reads the proxy that the certificate `leaf` (in DER) identifies.

@@ -3,7 +3,7 @@
 //! From a request it reads only the public key, after the request proves that its sender holds the private
 //! key. It ignores the names and usages in the request.
 
-use ironmesh_catalog::Secret;
+use ironmesh_catalog::{KeyHash, Secret};
 use rcgen::{CertificateParams, DistinguishedName, SubjectPublicKeyInfo};
 use rustls_pki_types::CertificateSigningRequestDer;
 use rustls_pki_types::pem::PemObject as _;
@@ -11,6 +11,8 @@ use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::oid_registry::{OID_EC_P256, OID_KEY_TYPE_EC_PUBLIC_KEY};
 use x509_parser::prelude::FromDer as _;
 use x509_parser::x509;
+
+use crate::peer::key_hash;
 
 /// Creates a private key for a proxy, and the signing request for its certificate, both in PEM. It must run
 /// on the proxy's machine, where the key stays.
@@ -57,6 +59,11 @@ impl MachineRequest {
     /// Its public key, as a SubjectPublicKeyInfo in DER.
     pub fn public_key(&self) -> &[u8] {
         &self.public_key
+    }
+
+    /// The hash of its public key.
+    pub fn key_hash(&self) -> KeyHash {
+        key_hash(&self.public_key)
     }
 }
 

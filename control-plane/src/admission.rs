@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use ironmesh_catalog::{CertificateState, ProxyId, TrustDomain};
-use ironmesh_cert::peer::proxy_identity;
+use ironmesh_catalog::{CertificateStanding, CertificateState, ProxyId, TrustDomain};
+use ironmesh_cert::peer::{VerifiedProxy, proxy_identity};
 use ironmesh_xds_server::{Admission, ClientKey, Completion, Peer, StreamRejection};
 use ironmesh_xds_wire::{EnvoyVersion, LoggedCall, Node};
 use jiff::Timestamp;
@@ -12,9 +12,10 @@ use rustls::pki_types::CertificateDer;
 use tokio::sync::Mutex;
 
 use super::audit::Audit;
+use super::enrollment::{Alarms, CertificateAlarm};
 use super::journal::{Journal, claim};
 use super::node_metadata::node_metadata;
-use super::register::Register;
+use super::register::{CertificateFirstUse, Register};
 use ironmesh_catalog::text::chain;
 
 /// The oldest Envoy that is admitted. Older ones have holes in what authorization relies on: path parameters and
@@ -28,8 +29,9 @@ pub(crate) struct ProxyAdmission {
     register: Arc<Register>,
     audit: Arc<Audit>,
     journal: Journal,
-    /// Held while claims are written: those that come meanwhile are written together by the next holder.
-    claiming: Mutex<()>,
+    alarms: Arc<Alarms>,
+    /// Held while first uses are written: those that come meanwhile are written together by the next holder.
+    recording: Mutex<()>,
 }
 
 impl ProxyAdmission {
@@ -38,18 +40,20 @@ impl ProxyAdmission {
         register: Arc<Register>,
         audit: Arc<Audit>,
         journal: Journal,
+        alarms: Arc<Alarms>,
     ) -> Self {
-        Self { trust_domain, register, audit, journal, claiming: Mutex::default() }
+        Self { trust_domain, register, audit, journal, alarms, recording: Mutex::default() }
     }
 }
 
 impl Admission for ProxyAdmission {
     fn admit(&self, peer: &Peer, node: &Node) -> Result<ClientKey, StreamRejection> {
         let reject = |reason: String| Err(StreamRejection(reason));
-        let identity = match proxy_identity(&peer.certificate) {
-            Ok(identity) => identity,
+        let proxy = match VerifiedProxy::read(&peer.certificate) {
+            Ok(proxy) => proxy,
             Err(error) => return reject(chain(&error)),
         };
+        let (presented, identity) = (proxy.presented(), proxy.identity);
         let id = identity.proxy;
         if identity.trust_domain != self.trust_domain {
             return reject(format!(
@@ -70,14 +74,17 @@ impl Admission for ProxyAdmission {
         if let Err(problem) = node_metadata(node) {
             return reject(problem);
         }
-        let record =
-            self.register.get(id).filter(|record| record.services.contains(&identity.service));
-        let Some(record) = record else {
+        let Some(record) = self.register.get(id) else {
+            return reject(format!("proxy {id} is not enrolled in this mesh"));
+        };
+        // The certificates of bound credentials are known by their serial numbers. The services of the record may have
+        // changed since.
+        if record.credentials.is_none() && !record.services.contains(&identity.service) {
             return reject(format!(
                 "proxy {id} is not enrolled in this mesh for {}",
                 identity.service
             ));
-        };
+        }
         let now = Timestamp::now();
         match (record.certificate_state(now), &record.revoked) {
             (CertificateState::Revoked, Some(revocation)) => {
@@ -92,26 +99,47 @@ impl Admission for ProxyAdmission {
             // The TLS handshake rejects an expired certificate.
             _ => {}
         }
-        Ok(id.to_string().into())
+        let standing = record.standing(&presented, now);
+        if let Some(alarm) = CertificateAlarm::of(standing) {
+            self.alarms.raise(&record, alarm, peer.address, now);
+        }
+        match standing {
+            CertificateStanding::Older => reject(format!(
+                "this certificate of proxy {id} is an old copy: it was renewed, and its successor is in use"
+            )),
+            CertificateStanding::OtherKey => reject(format!(
+                "this certificate of proxy {id} is for another key than the one that the proxy enrolled with"
+            )),
+            CertificateStanding::Current
+            | CertificateStanding::Predecessor
+            | CertificateStanding::Newer => Ok(id.to_string().into()),
+        }
     }
 
-    /// Claims the proxy's certificate at its first stream. A thousand proxies that connect at once share a few writes,
+    /// Records the first use of the proxy's certificate. A thousand proxies that connect at once share a few writes,
     /// and hold one thread.
     fn complete<'a>(&'a self, client: &'a ClientKey, peer: &'a Peer) -> Completion<'a> {
         Box::pin(async move {
-            let unclaimed = |id| self.register.get(id).filter(|one| one.claimed_at.is_none());
-            let record = client.parse().ok().and_then(unclaimed);
-            let Some(record) = record else { return Ok(()) };
-            let now = Timestamp::now();
-            self.register.announce_claim(record.id, now);
-            let _claiming = self.claiming.lock().await;
-            // The stream before may have written this claim, too.
-            if unclaimed(record.id).is_some() {
+            let presented = VerifiedProxy::read(&peer.certificate);
+            let presented = presented.map_err(|error| StreamRejection(chain(&error)))?.presented();
+            let first_use = CertificateFirstUse { at: Timestamp::now(), certificate: presented };
+            let unused = |id| {
+                self.register.get(id).filter(|record| first_use.updated_record(record).is_some())
+            };
+            let Some(record) = client.parse().ok().and_then(unused) else { return Ok(()) };
+            self.register.announce_use(record.id, first_use.clone());
+            let _recording = self.recording.lock().await;
+            // The stream before may have written this use, too.
+            if unused(record.id).is_some() {
                 // The disk may be slow: other tasks continue on other threads.
-                let claimed = tokio::task::block_in_place(|| self.register.claim(record.id, now));
-                claimed.map_err(|error| StreamRejection(chain(&error)))?;
+                let recorded = tokio::task::block_in_place(|| {
+                    self.register.record_use(record.id, first_use.clone())
+                });
+                recorded.map_err(|error| StreamRejection(chain(&error)))?;
             }
-            self.journal.record(claim(&record, peer.address, now));
+            if record.claimed_at.is_none() {
+                self.journal.record(claim(&record, peer.address, first_use.at));
+            }
             Ok(())
         })
     }

@@ -6,28 +6,30 @@ mod enrollment;
 mod plan;
 mod proxies;
 mod proxy_list;
-mod proxy_names;
+mod tokens;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ironmesh_admin::{
     AcceptRemovalRequest, AcceptedEndpoints, AcceptedRemoval, ApiError, Applied, ApplyRequest,
-    AuditView, BootstrapRequest, BootstrapResponse, Cancellation, ControlPlane, ConvergenceView,
-    EndpointList, FindingView, HandshakesView, JournalPage, MAX_REASON, NextChange, Operator, Plan,
-    PlanRequest, PolicyView, ProxyConfig, ProxyDetail, ProxyPage, ProxyQuery, Readiness,
-    RejectedAddress, RejectedHandshake, RevisionList, RevisionView, RevokeRequest, Revoked,
-    RollbackRequest, RolledBack, WaitAnswer, WaitRequest,
+    AuditView, BootstrapRequest, BootstrapResponse, Cancellation, ChangedServices, ControlPlane,
+    ConvergenceView, CreatedTokens, EndpointList, FindingView, HandshakesView, JournalPage,
+    MAX_REASON, NextChange, Operator, Plan, PlanRequest, PolicyView, ProxyConfig, ProxyDetail,
+    ProxyPage, ProxyQuery, Readiness, RejectedAddress, RejectedHandshake, RevisionList,
+    RevisionView, RevokeRequest, RevokeTokenRequest, Revoked, RollbackRequest, RolledBack,
+    ServicesRequest, TokenList, TokenRequest, TokenView, WaitAnswer, WaitRequest,
 };
 use ironmesh_analysis::verdict::{
     EgressQuestion, EgressVerdict, IngressQuestion, IngressVerdict, Question, Verdict,
     VerdictBasis, egress_verdict, ingress_verdict, verdict,
 };
 use ironmesh_catalog::{
-    Finding, JournalKind, JournalQuery, Mesh, PolicyRecord, PolicyRevision, ServiceName,
+    Finding, JournalKind, JournalQuery, Mesh, PolicyRecord, PolicyRevision, ServiceName, TokenId,
 };
 use ironmesh_cert::Authority;
 use ironmesh_config_language::{Document, revision_of};
+use ironmesh_enrollment::EnrollmentCounters;
 use ironmesh_store::Store;
 use ironmesh_xds_server::{ConnectionRejection, Hub};
 use jiff::{SignedDuration, Timestamp};
@@ -36,6 +38,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::audit::Audit;
+use super::enrollment::{Alarms, TokenTable, XdsAddresses};
 use super::journal::{self, CertificateHolder, Journal};
 use super::metrics;
 use super::policy_source::{PolicyState, Releases, SourceRequests};
@@ -62,10 +65,12 @@ pub(crate) struct RunningControlPlane {
     pub(crate) hub: Arc<Hub>,
     pub(crate) audit: Arc<Audit>,
     pub(crate) journal: Journal,
-    /// The address of the xDS listener.
-    pub(crate) xds_address: SocketAddr,
-    /// The addresses that proxies get for it; empty = derived from `xds_address`.
-    pub(crate) advertise: Vec<(String, u16)>,
+    pub(crate) xds_addresses: XdsAddresses,
+    /// The address of the enrollment listener.
+    pub(crate) enrollment_address: SocketAddr,
+    pub(crate) tokens: Arc<TokenTable>,
+    pub(crate) alarms: Arc<Alarms>,
+    pub(crate) enrollment_counters: Arc<EnrollmentCounters>,
     pub(crate) planning: Planning,
     /// The findings about risks that the settings accept.
     pub(crate) risk_findings: Vec<FindingView>,
@@ -86,7 +91,9 @@ impl ControlPlane for RunningControlPlane {
         };
         let of_state = self.state_findings.borrow().clone();
         let findings = self.feeds.mesh_findings.borrow();
-        let of_mesh = of_state.iter().chain(&*findings).map(FindingView::from);
+        let of_machines = self.alarms.findings(&self.tokens.misused(), Timestamp::now());
+        let of_mesh = of_state.iter().chain(&of_machines).chain(&*findings);
+        let of_mesh = of_mesh.map(FindingView::from);
         let findings = self.risk_findings.iter().cloned().chain(of_mesh).collect();
         let handshakes = self.handshakes();
         Readiness { ready, waiting_for, policy: state.view, findings, handshakes }
@@ -269,6 +276,7 @@ impl ControlPlane for RunningControlPlane {
             policy: self.policy.clone(),
             feeds: self.feeds.clone(),
             audit: Arc::clone(&self.audit),
+            enrollment: Arc::clone(&self.enrollment_counters),
         })
     }
 
@@ -282,6 +290,64 @@ impl ControlPlane for RunningControlPlane {
         if result.is_ok() {
             self.journal.record_issued(CertificateHolder::proxies(&request.services), entry.count);
         }
+        self.journal.record_and_wait(entry);
+        result
+    }
+
+    fn create_tokens(
+        &self,
+        operator: Operator,
+        request: &TokenRequest,
+    ) -> Result<CreatedTokens, ApiError> {
+        let result = self.new_tokens(request);
+        let only = result.as_ref().ok().and_then(|created| match &created.tokens[..] {
+            [only] => Some(&only.id),
+            _ => None,
+        });
+        let (count, error) = (request.count, result.as_ref().err());
+        let message = result.as_ref().ok().map(|created| {
+            let expiry = created.expires_at;
+            format!("expires {expiry:.0}")
+        });
+        let entry = journal::token_change(operator, &request.services, only, count, message, error);
+        self.journal.record_and_wait(entry);
+        result
+    }
+
+    fn tokens(&self) -> Result<TokenList, ApiError> {
+        self.token_list()
+    }
+
+    fn revoke_token(
+        &self,
+        operator: Operator,
+        id: &TokenId,
+        request: &RevokeTokenRequest,
+    ) -> Result<TokenView, ApiError> {
+        let result = self.withdraw_token(id, request);
+        let services = result.as_ref().map(|token| &*token.services).unwrap_or_default();
+        let message =
+            format!("revoked: {}", request.reason.as_deref().unwrap_or("no reason given"));
+        let error = result.as_ref().err();
+        let entry = journal::token_change(operator, services, Some(id), 1, Some(message), error);
+        self.journal.record_and_wait(entry);
+        result
+    }
+
+    fn set_services(
+        &self,
+        operator: Operator,
+        id: &str,
+        request: &ServicesRequest,
+    ) -> Result<ChangedServices, ApiError> {
+        let result = self.change_services(id, request);
+        let record = result.as_ref().ok().and_then(|changed| self.register.get(changed.id));
+        let outcome = match (&result, record.as_deref()) {
+            (Err(error), _) => Err(error),
+            (Ok(_), Some(record)) => Ok(record),
+            (Ok(_), None) => return result,
+        };
+        let entry = journal::services_change(operator, id, &request.services, outcome);
         self.journal.record_and_wait(entry);
         result
     }

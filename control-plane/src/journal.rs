@@ -29,7 +29,9 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use certificates::{CertificateHolder, RecordedCertificates};
-pub(crate) use operators::{enrollment, held_endpoints, policy_change, revocation};
+pub(crate) use operators::{
+    enrollment, held_endpoints, policy_change, revocation, services_change, token_change,
+};
 use pending::PendingEntries;
 pub use users::user_name;
 
@@ -111,6 +113,12 @@ impl Journal {
         Ok(())
     }
 
+    /// Writes what is pending, for tests without the task.
+    #[cfg(test)]
+    pub(crate) fn flush(&self) {
+        self.write();
+    }
+
     /// Appends all pending entries to the store, in one transaction.
     fn write(&self) {
         let _writing = self.0.writing.lock();
@@ -189,7 +197,7 @@ pub(crate) fn claim(record: &JoinRecord, address: SocketAddr, at: Timestamp) -> 
 const MAX_SERVICES: usize = 20;
 const MAX_TEXT: usize = 500;
 
-fn few<T: Clone>(services: &[T]) -> Vec<T> {
+pub(crate) fn few<T: Clone>(services: &[T]) -> Vec<T> {
     services.iter().take(MAX_SERVICES).cloned().collect()
 }
 

@@ -12,6 +12,7 @@
 mod admission;
 mod api;
 mod audit;
+mod enrollment;
 pub mod envoy_check;
 pub mod forecast;
 mod journal;
@@ -20,6 +21,7 @@ mod node_metadata;
 mod open_files;
 mod policy_source;
 mod providers;
+mod proxy_names;
 mod question;
 mod reconciler;
 mod register;

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ironmesh_catalog::Provider;
+use ironmesh_enrollment::EnrollmentCounters;
 use ironmesh_providers::GuardStatus;
 use ironmesh_xds_server::{CloseReason, ConnectionRejection, Counters, Hub};
 use ironmesh_xds_wire::ResourceType;
@@ -30,6 +31,7 @@ pub(crate) struct Sources {
     pub(crate) policy: watch::Receiver<PolicyState>,
     pub(crate) feeds: StatusFeeds,
     pub(crate) audit: Arc<Audit>,
+    pub(crate) enrollment: Arc<EnrollmentCounters>,
 }
 
 /// All metrics, as text.
@@ -107,6 +109,14 @@ impl Collector for Sources {
         let closed = CloseReason::ALL.map(|why| (why.word(), counts.streams_closed(why)));
         let help = "Streams closed by the control plane, by reason";
         by_reason(&mut encoder, "xds_streams_closed", help, &closed)?;
+        let requests: Vec<_> =
+            self.enrollment.requests().map(|(outcome, count)| (outcome.word(), count)).collect();
+        let help = "Requests of machines for certificates, by outcome";
+        by_reason(&mut encoder, "enrollment_requests", help, &requests)?;
+        let lost = self.enrollment.connections_lost();
+        let lost: Vec<_> = lost.map(|(why, count)| (why.word(), count)).collect();
+        let help = "Connections of machines that ended without a request, by reason";
+        by_reason(&mut encoder, "enrollment_connections_lost", help, &lost)?;
         synced(&mut encoder, &convergence)?;
         endpoints(&mut encoder, &self.feeds.endpoints.borrow())?;
         would_deny(&mut encoder, &self.audit)

@@ -32,6 +32,7 @@ use std::time::Duration;
 use ironmesh_catalog::{CertificateStore, Finding, Mesh, Provider, ProxyId, Snapshot};
 use ironmesh_cert::{Authority, ServiceCertificates};
 use ironmesh_config_settings::Settings;
+use ironmesh_enrollment::EnrollmentCredentials;
 use ironmesh_providers::ClockDifference;
 use ironmesh_store::Store;
 use ironmesh_xds_server::{ClientKey, Hub};
@@ -71,6 +72,8 @@ pub(crate) struct StatusFeeds {
     pub(crate) ready: watch::Receiver<bool>,
     /// The TLS configuration of the xDS listener.
     pub(crate) tls: watch::Receiver<Arc<ServerConfig>>,
+    /// The credentials of the enrollment listener.
+    pub(crate) enrollment_credentials: watch::Receiver<Arc<EnrollmentCredentials>>,
     /// The newest snapshot; none before the first.
     pub(crate) snapshot: watch::Receiver<Option<Arc<Snapshot>>>,
     /// The state of the endpoints providers and of their guards.
@@ -99,6 +102,7 @@ pub(crate) struct Reconciler {
 
     ready: watch::Sender<bool>,
     tls: watch::Sender<Arc<ServerConfig>>,
+    enrollment_credentials: watch::Sender<Arc<EnrollmentCredentials>>,
     own_certificate: OwnCertificate,
     clock: ClockWatch,
     clock_differences: BTreeMap<Provider, ClockDifference>,
@@ -156,8 +160,10 @@ impl Reconciler {
         hub: Arc<Hub>,
     ) -> anyhow::Result<(Self, StatusFeeds, Acceptances)> {
         let now = Timestamp::now();
-        let (own_certificate, config) = OwnCertificate::issue(&authority.lock(), settings, now)?;
-        let (ready, tls) = (watch::Sender::new(false), watch::Sender::new(config));
+        let (own_certificate, credentials) =
+            OwnCertificate::issue(&authority.lock(), settings, now)?;
+        let (ready, tls) = (watch::Sender::new(false), watch::Sender::new(credentials.xds));
+        let enrollment_credentials = watch::Sender::new(credentials.enrollment);
         let (mesh_findings, findings) = (watch::Sender::default(), watch::Sender::default());
         let (acceptances, requests) = mpsc::channel(1);
         let (endpoints_view, started) = (watch::Sender::default(), Timestamp::now());
@@ -172,6 +178,7 @@ impl Reconciler {
             duplicates: duplicate_findings.subscribe(),
             ready: ready.subscribe(),
             tls: tls.subscribe(),
+            enrollment_credentials: enrollment_credentials.subscribe(),
             snapshot: snapshot.subscribe(),
             endpoints: endpoints_view.subscribe(),
             mesh_findings: mesh_findings.subscribe(),
@@ -204,6 +211,7 @@ impl Reconciler {
             hub,
             ready,
             tls,
+            enrollment_credentials,
             own_certificate,
             clock: ClockWatch::new(now, Instant::now()),
             clock_differences: BTreeMap::new(),

@@ -4,6 +4,7 @@
 //! the register follows the changes of others.
 
 mod commit;
+mod first_use;
 mod follow;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ironmesh_catalog::{
-    CertificateState, JoinRecord, Participation, ProxyId, Records, Revocation, StoreError,
+    CertificateState, JoinRecord, Participation, ProxyId, Records, Revocation, ServiceName,
+    StoreError,
 };
 use ironmesh_store::{
     ExpectedVersion, RecordChange, RecordError, RecordStore, RecordTable, RecordVersion,
@@ -20,6 +22,8 @@ use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
+
+pub(crate) use first_use::CertificateFirstUse;
 
 /// How long the record of a proxy is kept after its certificate has expired or its enrollment has: operators see for so
 /// long what became of it. Admission rejects the proxy with and without a record.
@@ -37,8 +41,8 @@ pub(crate) struct Register {
     changing: Mutex<()>,
     /// Never held during a disk write, so reads do not wait.
     records: Mutex<RecordIndex>,
-    /// Claims of certificates that wait for the change before them. Never held during a disk write.
-    claims: Mutex<BTreeMap<ProxyId, Timestamp>>,
+    /// First uses of certificates that wait for the change before them. Never held during a disk write.
+    first_uses: Mutex<BTreeMap<ProxyId, CertificateFirstUse>>,
     generation: watch::Sender<Generation>,
 }
 
@@ -102,7 +106,7 @@ impl Progress<'_> {
 pub(crate) struct Generation {
     /// All changes.
     pub(crate) changes: u64,
-    /// Changes by which a proxy was enrolled or revoked.
+    /// Changes by which a proxy was enrolled or revoked, or got other services.
     pub(crate) members: u64,
 }
 
@@ -175,7 +179,7 @@ impl Register {
             table,
             changing: Mutex::default(),
             records: Mutex::new(index),
-            claims: Mutex::default(),
+            first_uses: Mutex::default(),
             generation: watch::Sender::default(),
         };
         register.retire(now);
@@ -263,26 +267,45 @@ impl Register {
         recorded.map_err(|e| StoreError::new("record the high-water mark of the state", e))
     }
 
-    /// Announces a claim, which the next call of [`Register::claim`] writes, too.
-    pub(crate) fn announce_claim(&self, id: ProxyId, now: Timestamp) {
-        self.claims.lock().insert(id, now);
+    /// Announces the first use of a certificate, which the next call of [`Register::record_use`] writes, too.
+    pub(crate) fn announce_use(&self, id: ProxyId, first_use: CertificateFirstUse) {
+        self.first_uses.lock().insert(id, first_use);
     }
 
-    /// Claims a proxy's certificate, at its first accepted connection.
-    pub(crate) fn claim(&self, id: ProxyId, now: Timestamp) -> Result<(), StoreError> {
-        self.claims.lock().insert(id, now);
-        let mut claims = BTreeMap::new();
+    /// Records the first use of a proxy's certificate by an accepted connection.
+    pub(crate) fn record_use(
+        &self,
+        id: ProxyId,
+        first_use: CertificateFirstUse,
+    ) -> Result<(), StoreError> {
+        self.first_uses.lock().insert(id, first_use.clone());
+        let mut uses = BTreeMap::new();
         self.change(|records| {
             // One transaction for all that wait here: a thousand proxies that connect at once do not wait for the disk
             // one after the other.
-            claims.append(&mut self.claims.lock());
-            // A concurrent call that took this claim may have failed to store it.
-            claims.entry(id).or_insert(now);
-            let claimed = claims.iter().filter_map(|(id, at)| {
-                let record = records.get(id).filter(|record| record.claimed_at.is_none())?;
-                Some(JoinRecord { claimed_at: Some(*at), ..(**record).clone() })
+            uses.append(&mut self.first_uses.lock());
+            // A concurrent call that took this one may have failed to store it.
+            uses.entry(id).or_insert_with(|| first_use.clone());
+            let used = uses.iter();
+            used.filter_map(|(id, first_use)| first_use.updated_record(records.get(id)?)).collect()
+        })
+    }
+
+    /// Gives a proxy other services.
+    pub(crate) fn set_services(
+        &self,
+        id: ProxyId,
+        services: &[ServiceName],
+    ) -> Result<(), StoreError> {
+        self.change(|records| {
+            let record = records.get(&id).filter(|record| record.services != services);
+            let changed = record.map(|record| {
+                let mut changed = JoinRecord { services: services.to_vec(), ..(**record).clone() };
+                changed.participation.0.retain(|(service, _)| services.contains(service));
+                changed.ports_without_backend.0.retain(|(service, _)| services.contains(service));
+                changed
             });
-            claimed.collect()
+            changed.into_iter().collect()
         })
     }
 

@@ -12,6 +12,7 @@ use ironmesh_catalog::{CertificateStore, Mesh, Provider};
 use ironmesh_cert::{Authority, ServiceCertificates};
 use ironmesh_config_settings::{PolicyLocation, Settings};
 use ironmesh_config_sources::{EtcdPolicy, load_folder};
+use ironmesh_enrollment::{EnrollmentCounters, EnrollmentLimits, serve as serve_enrollment};
 use ironmesh_store::{KeyEncryptionKey, Store};
 use ironmesh_xds_server::{Hub, Limits};
 use jiff::Timestamp;
@@ -23,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admission::ProxyAdmission;
 use crate::api::{Planning, RunningControlPlane};
 use crate::audit::Audit;
+use crate::enrollment::{Alarms, MachineEnrollment, TokenTable, XdsAddresses};
 use crate::journal::{Journal, RecordedCertificates};
 use crate::open_files;
 use crate::policy_source::{PolicySource, Releases, Source};
@@ -76,6 +78,7 @@ pub async fn start(
         PolicyLocation::Releases => Source::releases(Releases::of(&options.state)),
     };
     let xds_listener = bind(settings.listen.xds, "xDS", "listen.xds")?;
+    let enrollment_listener = bind(settings.listen.enrollment, "enrollment", "listen.enrollment")?;
     let admin_listener = bind(settings.listen.admin, "the admin API", "listen.admin")?;
     let store = Arc::new(open_store(options)?);
     let mesh = fixed_mesh(&store, settings)?;
@@ -95,6 +98,8 @@ pub async fn start(
     }
     let certificates = ServiceCertificates::open(Arc::clone(&certificate_store))?;
     let register = Arc::new(Register::open(Arc::clone(&store), now)?);
+    let tokens = Arc::new(TokenTable::open(Arc::clone(&store))?);
+    let (alarms, enrollment_counters) = <(Arc<Alarms>, Arc<EnrollmentCounters>)>::default();
     let authority = Arc::new(Mutex::new(authority));
     let (mut policy_source, source_requests, policy) =
         PolicySource::open(source, Arc::clone(&store), settings.removal_hold).await?;
@@ -115,6 +120,20 @@ pub async fn start(
     )?;
     let (state_watch, state_findings) = StateWatch::new(Arc::clone(&store), Arc::clone(&hub));
     let audit = Arc::new(Audit::new(mesh.trust_domain.clone(), feeds.snapshot.clone()));
+    let xds_addresses = XdsAddresses {
+        listener: xds_listener.local_addr()?,
+        advertise: settings.advertise.clone(),
+    };
+    let enrollment = Arc::new(MachineEnrollment {
+        mesh: mesh.clone(),
+        authority: Arc::clone(&authority),
+        register: Arc::clone(&register),
+        tokens: Arc::clone(&tokens),
+        alarms: Arc::clone(&alarms),
+        journal: journal.clone(),
+        xds: xds_addresses.clone(),
+        enrolling: Mutex::default(),
+    });
     let risk_findings = settings.risk_findings(&options.policy);
     let control_plane = Arc::new(RunningControlPlane {
         mesh: mesh.clone(),
@@ -131,8 +150,11 @@ pub async fn start(
         hub: Arc::clone(&hub),
         audit: Arc::clone(&audit),
         journal: journal.clone(),
-        xds_address: xds_listener.local_addr()?,
-        advertise: settings.advertise.clone(),
+        xds_addresses,
+        enrollment_address: enrollment_listener.local_addr()?,
+        tokens,
+        alarms: Arc::clone(&alarms),
+        enrollment_counters: Arc::clone(&enrollment_counters),
         planning: Planning::default(),
         risk_findings: risk_findings.iter().map(Into::into).collect(),
     });
@@ -143,7 +165,7 @@ pub async fn start(
     let mut tasks = JoinSet::new();
     let trust_domain = mesh.trust_domain.clone();
     let admission =
-        ProxyAdmission::new(trust_domain, Arc::clone(&register), audit, journal.clone());
+        ProxyAdmission::new(trust_domain, Arc::clone(&register), audit, journal.clone(), alarms);
     let admission = Arc::new(admission);
     tasks.spawn(journal.run(shutdown.clone()));
     tasks.spawn(register.follow(shutdown.clone()));
@@ -158,6 +180,12 @@ pub async fn start(
     let port = async { Ok(serve_reads(admin_listener, names, reads).await?) };
     tasks.spawn(run_until(shutdown.clone(), port));
     tasks.spawn(run_until(shutdown.clone(), async { Ok(serve_socket(socket, all).await?) }));
+    let (credentials, end) = (feeds.enrollment_credentials.clone(), shutdown.clone());
+    tasks.spawn(async move {
+        let (listener, limits) = (enrollment_listener, EnrollmentLimits::default());
+        serve_enrollment(listener, credentials, enrollment, limits, enrollment_counters, end).await;
+        Ok(())
+    });
     tasks.spawn(serve_xds(xds_listener, feeds, hub, admission, limits, shutdown.clone()));
     tracing::info!(
         mesh = %settings.mesh,
@@ -166,6 +194,7 @@ pub async fn start(
         state = %options.state.display(),
         policy = policy.borrow().view.source,
         xds = %settings.listen.xds,
+        enrollment = %settings.listen.enrollment,
         admin = %settings.listen.admin,
         "the control plane has started"
     );

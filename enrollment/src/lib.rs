@@ -27,6 +27,7 @@ mod possession;
 mod server;
 #[cfg(test)]
 mod tests;
+mod token;
 
 pub use api::{
     Challenge, EnrollRequest, Enrolled, EnrollmentErrorCode, ExpiredRenewalRequest, MAX_BODY,
@@ -42,3 +43,4 @@ pub use server::{
     ConnectionLoss, Enroller, Enrollment, EnrollmentCounters, EnrollmentCredentials,
     EnrollmentError, EnrollmentLimits, ProxyRenewal, RequestOutcome, serve,
 };
+pub use token::OneTimeToken;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use ironmesh_catalog::JoinRecord;
+use ironmesh_catalog::{JoinRecord, JoinToken};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Error as JsonError, Value};
@@ -32,6 +32,15 @@ pub trait Record: Serialize + DeserializeOwned {
 
 impl Record for JoinRecord {
     const TABLE: TableName = TableName("join_records");
+    const SCHEMA: u64 = 2;
+
+    fn key(&self) -> String {
+        self.id.to_string()
+    }
+}
+
+impl Record for JoinToken {
+    const TABLE: TableName = TableName("join_tokens");
     const SCHEMA: u64 = 1;
 
     fn key(&self) -> String {

@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use ironmesh_analysis::verdict::{EgressQuestion, EgressVerdict, IngressQuestion, IngressVerdict};
 use ironmesh_analysis::{Question, Verdict};
-use ironmesh_catalog::{JournalQuery, ServiceName};
+use ironmesh_catalog::{JournalQuery, ServiceName, TokenId};
 
 use crate::api::{ErrorBody, Readiness, RevisionList, RollbackRequest, RolledBack};
 use crate::audit::AuditView;
@@ -21,6 +21,10 @@ use crate::proxies::{ProxyPage, ProxyQuery};
 use crate::proxy_detail::{ProxyConfig, ProxyDetail};
 use crate::releases::{Applied, ApplyRequest};
 use crate::removals::{AcceptRemovalRequest, AcceptedRemoval};
+use crate::tokens::{
+    ChangedServices, CreatedTokens, RevokeTokenRequest, ServicesRequest, TokenList, TokenRequest,
+    TokenView,
+};
 
 /// The interface of a running control plane for the admin API.
 pub trait ControlPlane: Send + Sync + 'static {
@@ -108,6 +112,32 @@ pub trait ControlPlane: Send + Sync + 'static {
         operator: Operator,
         request: &BootstrapRequest,
     ) -> Result<BootstrapResponse, ApiError>;
+
+    /// Creates tokens by which machines enroll, all or none. May block on the store.
+    fn create_tokens(
+        &self,
+        operator: Operator,
+        request: &TokenRequest,
+    ) -> Result<CreatedTokens, ApiError>;
+
+    /// The stored tokens. May block on the store.
+    fn tokens(&self) -> Result<TokenList, ApiError>;
+
+    /// Revokes a token. May block on the store.
+    fn revoke_token(
+        &self,
+        operator: Operator,
+        id: &TokenId,
+        request: &RevokeTokenRequest,
+    ) -> Result<TokenView, ApiError>;
+
+    /// Gives the proxy with this name, or whose UUID is or begins with `id`, other services. May block on the store.
+    fn set_services(
+        &self,
+        operator: Operator,
+        id: &str,
+        request: &ServicesRequest,
+    ) -> Result<ChangedServices, ApiError>;
 
     /// The journal's entries of a query. May block on the store.
     fn journal(&self, query: &JournalQuery) -> Result<JournalPage, ApiError>;

@@ -9,7 +9,7 @@ use axum::extract::{ConnectInfo, Extension, Path as Parameter, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get};
-use ironmesh_catalog::{InvalidName, JournalQuery, ServiceName};
+use ironmesh_catalog::{InvalidName, InvalidTokenId, JournalQuery, ServiceName, TokenId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
@@ -25,6 +25,7 @@ use crate::plan::PlanRequest;
 use crate::proxies::ProxyQuery;
 use crate::releases::{ApplyRequest, too_large};
 use crate::removals::AcceptRemovalRequest;
+use crate::tokens::{RevokeTokenRequest, ServicesRequest, TokenRequest};
 
 /// The most requests that wait for a policy revision at once.
 const MAX_WAITS: usize = 32;
@@ -165,6 +166,38 @@ pub(super) async fn bootstrap(
     Json(request): Json<BootstrapRequest>,
 ) -> Result<JsonBody, ApiError> {
     blocking(move || JsonBody::encode(&control_plane.bootstrap(operator, &request)?)).await
+}
+
+pub(super) async fn create_tokens(
+    State(control_plane): State<Shared>,
+    ConnectInfo(operator): ConnectInfo<Operator>,
+    Json(request): Json<TokenRequest>,
+) -> Result<JsonBody, ApiError> {
+    blocking(move || JsonBody::encode(&control_plane.create_tokens(operator, &request)?)).await
+}
+
+pub(super) async fn tokens(State(control_plane): State<Shared>) -> Result<JsonBody, ApiError> {
+    blocking(move || JsonBody::encode(&control_plane.tokens()?)).await
+}
+
+pub(super) async fn revoke_token(
+    State(control_plane): State<Shared>,
+    ConnectInfo(operator): ConnectInfo<Operator>,
+    Parameter(id): Parameter<String>,
+    Json(request): Json<RevokeTokenRequest>,
+) -> Result<JsonBody, ApiError> {
+    let id: TokenId =
+        id.parse().map_err(|e: InvalidTokenId| ApiError::BadRequest(e.to_string()))?;
+    blocking(move || JsonBody::encode(&control_plane.revoke_token(operator, &id, &request)?)).await
+}
+
+pub(super) async fn set_services(
+    State(control_plane): State<Shared>,
+    ConnectInfo(operator): ConnectInfo<Operator>,
+    Parameter(id): Parameter<String>,
+    Json(request): Json<ServicesRequest>,
+) -> Result<JsonBody, ApiError> {
+    blocking(move || JsonBody::encode(&control_plane.set_services(operator, &id, &request)?)).await
 }
 
 pub(super) async fn proxy(

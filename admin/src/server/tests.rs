@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ironmesh_analysis::verdict::{EgressQuestion, EgressVerdict, IngressQuestion, IngressVerdict};
 use ironmesh_analysis::{Question, Verdict};
-use ironmesh_catalog::{JournalQuery, ServiceName};
+use ironmesh_catalog::{JournalQuery, ServiceName, TokenId};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -25,6 +25,10 @@ use crate::proxies::{ProxyPage, ProxyQuery};
 use crate::proxy_detail::{ProxyConfig, ProxyDetail};
 use crate::releases::{Applied, ApplyRequest};
 use crate::removals::{AcceptRemovalRequest, AcceptedRemoval};
+use crate::tokens::{
+    ChangedServices, CreatedTokens, RevokeTokenRequest, ServicesRequest, TokenList, TokenRequest,
+    TokenView,
+};
 
 /// A control plane that examines a proxy until it is released.
 struct Slow {
@@ -107,6 +111,32 @@ impl ControlPlane for Slow {
     }
 
     fn revoke(&self, _: Operator, _: &str, _: &RevokeRequest) -> Result<Revoked, ApiError> {
+        not_requested()
+    }
+
+    fn create_tokens(&self, _: Operator, _: &TokenRequest) -> Result<CreatedTokens, ApiError> {
+        not_requested()
+    }
+
+    fn tokens(&self) -> Result<TokenList, ApiError> {
+        not_requested()
+    }
+
+    fn revoke_token(
+        &self,
+        _: Operator,
+        _: &TokenId,
+        _: &RevokeTokenRequest,
+    ) -> Result<TokenView, ApiError> {
+        not_requested()
+    }
+
+    fn set_services(
+        &self,
+        _: Operator,
+        _: &str,
+        _: &ServicesRequest,
+    ) -> Result<ChangedServices, ApiError> {
         not_requested()
     }
 

@@ -55,13 +55,15 @@ fn who(actor: &Actor) -> String {
         }
         Actor::User { uid: Some(uid), .. } => format!("uid {uid}"),
         Actor::User { uid: None, .. } | Actor::Author { name: None } => "unknown".to_owned(),
+        Actor::Machine { token: Some(token) } => format!("token {token}"),
+        Actor::Machine { token: None } => "machine".to_owned(),
         Actor::Proxy => "proxy".to_owned(),
         Actor::ControlPlane => "control plane".to_owned(),
     }
 }
 
 fn subject(entry: &JournalEntry) -> String {
-    let JournalSubject { proxy, name, services, account, revision, .. } = &entry.subject;
+    let JournalSubject { proxy, name, services, token, account, revision, .. } = &entry.subject;
     let id = || proxy.map(|id| id.to_string().chars().take(ID_DIGITS).collect());
     let name = name.clone().or_else(id);
     let count = (entry.count > 1).then(|| format!("{} ×", entry.count));
@@ -72,7 +74,8 @@ fn subject(entry: &JournalEntry) -> String {
     });
     let account = account.as_ref().map(|account| format!("account {account}"));
     let revision = revision.as_ref().map(ToString::to_string);
-    let parts = [count, name, services, account, revision];
+    let token = token.as_ref().map(|token| format!("token {token}"));
+    let parts = [count, name, services, token, account, revision];
     let parts: Vec<_> = parts.into_iter().flatten().collect();
     escape_line(&parts.join(" ")).into_owned()
 }

@@ -76,6 +76,8 @@ pub struct Settings {
 pub struct Listen {
     /// xDS, with mutual TLS.
     pub xds: SocketAddr,
+    /// The enrollment and renewal of machines, with TLS. By default port 15129 at the address of xDS.
+    pub enrollment: SocketAddr,
     /// The admin API. Invariant: a loopback address, since the API does not authenticate callers.
     pub admin: SocketAddr,
 }
@@ -137,6 +139,7 @@ impl Default for Listen {
     fn default() -> Self {
         Self {
             xds: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 15128),
+            enrollment: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 15129),
             admin: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 15014),
         }
     }
@@ -224,9 +227,13 @@ fn read_listen(value: Value<'_>) -> Result<Listen, FindingReported> {
         let help = "the admin API does not authenticate callers: listen on 127.0.0.1 or [::1], behind a server that does";
         Err(value.report(finding.help(help)))
     });
+    let enrollment = table.optional("enrollment", |value| value.parsed(ADDRESS));
     table.finish();
     let default = Listen::default();
-    Ok(Listen { xds: xds?.unwrap_or(default.xds), admin: admin?.unwrap_or(default.admin) })
+    let xds: SocketAddr = xds?.unwrap_or(default.xds);
+    let beside_xds = SocketAddr::new(xds.ip(), default.enrollment.port());
+    let enrollment = enrollment?.unwrap_or(beside_xds);
+    Ok(Listen { xds, enrollment, admin: admin?.unwrap_or(default.admin) })
 }
 
 /// `host:port`, where the host is a name or an address, an IPv6 one in brackets.

@@ -2,21 +2,23 @@
 //! all proxies or of none.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ironmesh_admin::{
-    ApiError, BootstrapRequest, BootstrapResponse, EnrolledProxy, MAX_ENROLLMENTS, MAX_KNOWN_AS,
+    ApiError, BootstrapRequest, BootstrapResponse, EnrolledProxy, MAX_ENROLLMENTS,
 };
 use ironmesh_catalog::text::chain;
-use ironmesh_catalog::{Finding, JoinRecord, ProxyId, ProxyName, StoreError, reserved_ports};
+use ironmesh_catalog::{
+    Finding, JoinRecord, ProxyCredentials, ProxyId, ProxyName, StoreError, reserved_ports,
+};
 use ironmesh_cert::PROXY_LIFETIME;
-use ironmesh_config_language::closest;
 use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::RunningControlPlane;
-use super::proxy_names::{default_names, free_name};
+use crate::enrollment::{check_address, check_known_as, check_services};
+use crate::proxy_names::{default_names, free_name};
 use crate::state_watch::unknown_authority;
 
 impl RunningControlPlane {
@@ -57,7 +59,10 @@ impl RunningControlPlane {
             );
             let certificate = certificate.map_err(|error| ApiError::BadRequest(chain(&error)))?;
             let mesh_address = SocketAddr::new(enrollment.address, reserved_ports::MESH);
+            let credentials =
+                ProxyCredentials::new(certificate.key.clone(), certificate.issued(now));
             records.push(JoinRecord {
+                credentials: Some(credentials),
                 addresses: request.known_as.clone(),
                 machine: request.machine,
                 labels: request.labels.clone(),
@@ -72,7 +77,8 @@ impl RunningControlPlane {
             });
             let expires_at = certificate.not_after;
             enrolled.push((id, certificate.chain, expires_at));
-            let (control_plane_addresses, note) = self.control_plane_addresses(enrollment.address);
+            let (control_plane_addresses, note) =
+                self.xds_addresses.for_proxy_at(enrollment.address);
             control_plane = control_plane_addresses;
             notes.extend(note);
             notes.extend(neighbours.get(&mesh_address).into_iter().flatten().map(|neighbour| {
@@ -137,98 +143,23 @@ impl RunningControlPlane {
         }
     }
 
-    /// Rejects a request for what policy does not define: its proxy would serve nothing without any error.
+    /// Rejects a request for what policy does not define, or for what no machine has.
     fn check_enrollment(&self, request: &BootstrapRequest) -> Result<(), ApiError> {
         let reject = |reason: String| Err(ApiError::BadRequest(reason));
-        if request.services.is_empty() {
-            return reject("a proxy serves at least one service: name one".to_owned());
-        }
-        let mut seen = BTreeSet::new();
-        if let Some(twice) = request.services.iter().find(|service| !seen.insert(*service)) {
-            return reject(format!("the service `{twice}` is named twice"));
-        }
         let mut addresses = request.proxies.iter().map(|enrollment| enrollment.address);
-        if let Some(bad) = addresses.find(|ip| ip.is_unspecified() || ip.is_multicast()) {
-            return reject(format!(
-                "callers cannot connect to a proxy at {bad}: give an address of its machine"
-            ));
-        }
-        let mut known_as = request.known_as.iter();
-        if let Some(bad) = known_as.find(|ip| ip.is_unspecified() || ip.is_multicast()) {
-            return reject(format!(
-                "a provider cannot know a machine by {bad}: give an address of the machine"
-            ));
-        }
-        if request.known_as.len() > MAX_KNOWN_AS {
-            return reject(format!("a machine is known by at most {MAX_KNOWN_AS} addresses"));
-        }
-        if request.proxies.len() > 1 && !request.known_as.is_empty() {
-            return reject("several proxies cannot be known by the same addresses".to_owned());
-        }
-        if request.machine.is_some_and(|machine| machine.is_nil()) {
-            return reject("no machine has this key: it is all zeros".to_owned());
-        }
-        if request.proxies.len() > 1 && request.machine.is_some() {
-            return reject("several proxies cannot be known by the same machine".to_owned());
-        }
+        addresses.try_for_each(check_address).map_err(ApiError::BadRequest)?;
+        check_known_as(&request.known_as, request.machine, request.proxies.len())
+            .map_err(ApiError::BadRequest)?;
         if request.proxies.len() > 1 && request.name.is_some() {
             return reject("several proxies cannot have one name".to_owned());
         }
         if !(1..=MAX_ENROLLMENTS).contains(&request.proxies.len()) {
             return reject(format!("a request enrolls 1 to {MAX_ENROLLMENTS} proxies"));
         }
-        let Some(specification) = self.policy.borrow().specification.clone() else {
-            return reject("no policy is active yet: see `ironmesh status`".to_owned());
-        };
         let upstreams = request.upstreams.iter().map(|upstream| &upstream.service);
-        let known = |name| specification.services.get(name);
-        if let Some(part) = request.services.iter().filter_map(known).find(|one| one.is_subset()) {
-            let (part, whole) = (&part.name, part.served_as());
-            return reject(format!(
-                "`{part}` is a subset of the service `{whole}`: enroll the proxy for `{whole}`, with the labels of the subset (`--label`)"
-            ));
-        }
-        let mut services = request.services.iter().filter_map(known);
-        if let Some(external) = services.find(|one| one.external.is_some()) {
-            let name = &external.name;
-            return reject(format!(
-                "the service `{name}` is external to the mesh: no proxy serves it"
-            ));
-        }
-        for name in request.services.iter().chain(upstreams) {
-            if !specification.services.contains_key(name) {
-                let known: Vec<_> =
-                    specification.services.keys().map(ToString::to_string).collect();
-                let near = closest(&name.to_string(), known.iter().map(String::as_str));
-                let advice = match (near, known.as_slice()) {
-                    (Some(near), _) => format!("did you mean `{near}`?"),
-                    (None, []) => "it defines none".to_owned(),
-                    (None, few @ [_, ..]) if few.len() <= 10 => {
-                        format!("it defines: {}", few.join(", "))
-                    }
-                    (None, many) => format!("it defines {} others", many.len()),
-                };
-                return reject(format!("policy defines no service `{name}`; {advice}"));
-            }
-        }
-        Ok(())
-    }
-
-    /// The addresses of the control plane for a proxy at `address`, and a note if they do not suffice.
-    fn control_plane_addresses(&self, address: IpAddr) -> (Vec<(String, u16)>, Option<String>) {
-        if !self.advertise.is_empty() {
-            return (self.advertise.clone(), None);
-        }
-        let port = self.xds_address.port();
-        let host = match self.xds_address.ip() {
-            any if any.is_unspecified() => IpAddr::from([127, 0, 0, 1]),
-            one => one,
-        };
-        let note = format!(
-            "the bootstrap names the control plane {host}:{port}; for a proxy on another machine set `advertise` in the settings"
-        );
-        let is_elsewhere = host.is_loopback() && !address.is_loopback();
-        (vec![(host.to_string(), port)], is_elsewhere.then_some(note))
+        let specification = self.policy.borrow().specification.clone();
+        check_services(specification.as_deref(), &request.services, upstreams)
+            .map_err(ApiError::BadRequest)
     }
 }
 

@@ -5,7 +5,7 @@ use ironmesh_admin::{
 };
 use ironmesh_catalog::{
     Actor, JoinRecord, JournalEntry, JournalKind, JournalOutcome, JournalSubject, PolicyRecord,
-    PolicyRevision, ServiceName,
+    PolicyRevision, ServiceName, TokenId,
 };
 use jiff::Timestamp;
 
@@ -123,4 +123,41 @@ pub(crate) fn held_endpoints<T>(
     let services = vec![service.clone()];
     let subject = JournalSubject { services, ..JournalSubject::default() };
     entry(operator, JournalKind::Accept, result.err(), subject)
+}
+
+/// A change of tokens: `count` created ones, or the revocation of `token`.
+pub(crate) fn token_change(
+    operator: Operator,
+    services: &[ServiceName],
+    token: Option<&TokenId>,
+    count: usize,
+    message: Option<String>,
+    error: Option<&ApiError>,
+) -> JournalEntry {
+    let subject = JournalSubject {
+        token: token.cloned(),
+        services: few(services),
+        ..JournalSubject::default()
+    };
+    let count = u64::try_from(count).unwrap_or(u64::MAX);
+    JournalEntry { count, message, ..entry(operator, JournalKind::Token, error, subject) }
+}
+
+/// A change of the services of the proxy that `id` names.
+pub(crate) fn services_change(
+    operator: Operator,
+    id: &str,
+    services: &[ServiceName],
+    result: Result<&JoinRecord, &ApiError>,
+) -> JournalEntry {
+    let subject = JournalSubject {
+        proxy: result.map(|record| record.id).ok(),
+        name: match result {
+            Ok(record) => record.name.as_ref().map(ToString::to_string),
+            Err(_) => Some(line(id)),
+        },
+        services: few(services),
+        ..JournalSubject::default()
+    };
+    entry(operator, JournalKind::Services, result.err(), subject)
 }

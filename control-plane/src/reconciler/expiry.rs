@@ -55,7 +55,7 @@ pub(super) fn findings(all: &Records, now: Timestamp) -> Vec<Finding> {
 
 /// Whether a certificate expires soon.
 fn is_due(record: &JoinRecord, now: Timestamp) -> bool {
-    let life = record.certificate_expires_at.duration_since(record.enrolled_at);
+    let life = record.certificate_expires_at.duration_since(record.certificate_issued_at());
     record.certificate_expires_at.duration_since(now) < (life / 3).min(MAX_WARNING_TIME)
 }
 

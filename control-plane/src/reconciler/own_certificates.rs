@@ -1,4 +1,4 @@
-//! The control plane's own certificates: the intermediate of its authority, and the certificate of the xDS listener.
+//! The control plane's own certificates: the intermediate of its authority, and the certificate of its listeners.
 //!
 //! It never issues to proxies or accounts.
 
@@ -8,29 +8,38 @@ use std::sync::Arc;
 use ironmesh_cert::tls::{TlsError, server_config};
 use ironmesh_cert::{Authority, ClockReading, Renewal, ServerNames};
 use ironmesh_config_settings::Settings;
+use ironmesh_enrollment::EnrollmentCredentials;
 use jiff::Timestamp;
 use rustls::ServerConfig;
 
 use super::Reconciler;
 use ironmesh_catalog::text::chain;
 
-/// The certificate of the xDS listener, and when to renew it.
+/// The certificate of the listeners for machines, and when to renew it.
 #[derive(Debug)]
 pub(super) struct OwnCertificate {
     names: ServerNames,
     renewal: Renewal,
 }
 
+/// What the listeners present and trust, from one certificate.
+pub(super) struct ListenerCredentials {
+    /// Of the xDS listener.
+    pub(super) xds: Arc<ServerConfig>,
+    /// Of the enrollment listener.
+    pub(super) enrollment: Arc<EnrollmentCredentials>,
+}
+
 impl OwnCertificate {
-    /// Issues the first certificate, and builds the TLS configuration with it.
+    /// Issues the first certificate, and the credentials of the listeners with it.
     pub(super) fn issue(
         authority: &Authority,
         settings: &Settings,
         now: Timestamp,
-    ) -> anyhow::Result<(Self, Arc<ServerConfig>)> {
+    ) -> anyhow::Result<(Self, ListenerCredentials)> {
         let names = server_names(settings);
-        let (config, renewal) = xds_tls(authority, &names, now)?;
-        Ok((Self { names, renewal }, config))
+        let (credentials, renewal) = listener_credentials(authority, &names, now)?;
+        Ok((Self { names, renewal }, credentials))
     }
 }
 
@@ -47,9 +56,10 @@ impl Reconciler {
         if !has_new_intermediate && !self.own_certificate.renewal.is_due(&authority, clock) {
             return;
         }
-        match xds_tls(&authority, &self.own_certificate.names, clock.now) {
-            Ok((config, renewal)) => {
-                self.tls.send_replace(config);
+        match listener_credentials(&authority, &self.own_certificate.names, clock.now) {
+            Ok((credentials, renewal)) => {
+                self.tls.send_replace(credentials.xds);
+                self.enrollment_credentials.send_replace(credentials.enrollment);
                 self.own_certificate.renewal = renewal;
             }
             Err(error) => {
@@ -59,30 +69,34 @@ impl Reconciler {
     }
 }
 
-/// The TLS configuration of the xDS listener with a new certificate, and when to renew that.
-fn xds_tls(
+/// The credentials of the listeners with a new certificate, and when to renew that.
+fn listener_credentials(
     authority: &Authority,
     names: &ServerNames,
     now: Timestamp,
-) -> anyhow::Result<(Arc<ServerConfig>, Renewal)> {
+) -> anyhow::Result<(ListenerCredentials, Renewal)> {
     let certificate = authority.issue_control_plane_certificate(names, now)?;
-    let config: Result<_, TlsError> = server_config(&certificate, &authority.trust_bundle());
-    Ok((config?, certificate.renewal))
+    let bundle = authority.trust_bundle();
+    let xds: Result<_, TlsError> = server_config(&certificate, &bundle);
+    let enrollment = EnrollmentCredentials::new(&certificate, &bundle, authority.trust_domain());
+    let credentials = ListenerCredentials { xds: xds?, enrollment: Arc::new(enrollment?) };
+    Ok((credentials, certificate.renewal))
 }
 
-/// The names by which clients reach the xDS listener: its address, and the hosts of `advertise`. For a listener on all
+/// The names by which clients reach the listeners: their addresses, and the hosts of `advertise`. For a listener on all
 /// addresses, these are the host name and loopback.
 fn server_names(settings: &Settings) -> ServerNames {
     let mut names = ServerNames::default();
-    let listens_at = settings.listen.xds.ip();
-    if listens_at.is_unspecified() {
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        add(&mut names, &host);
-        for local in ["localhost", "127.0.0.1", "::1"] {
-            add(&mut names, local);
+    for listens_at in [settings.listen.xds.ip(), settings.listen.enrollment.ip()] {
+        if listens_at.is_unspecified() {
+            let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+            add(&mut names, &host);
+            for local in ["localhost", "127.0.0.1", "::1"] {
+                add(&mut names, local);
+            }
+        } else {
+            names.addresses.insert(listens_at.to_canonical());
         }
-    } else {
-        names.addresses.insert(listens_at.to_canonical());
     }
     for (host, _) in &settings.advertise {
         add(&mut names, host);
@@ -106,6 +120,7 @@ mod tests {
     fn names(xds: &str, advertise: &[&str]) -> (Vec<String>, Vec<String>) {
         let mut settings = Settings::default();
         settings.listen.xds = xds.parse().unwrap();
+        settings.listen.enrollment.set_ip(settings.listen.xds.ip());
         settings.advertise = advertise.iter().map(|host| ((*host).to_owned(), 15128)).collect();
         let names = server_names(&settings);
         let addresses = names.addresses.iter().map(ToString::to_string).collect();

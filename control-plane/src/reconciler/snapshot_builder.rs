@@ -98,7 +98,7 @@ impl SnapshotBuilder {
         if same_policy && same_proxies && same_endpoints && !is_tick {
             return Changes::default();
         }
-        // The served accounts follow from these, since the services of a join record never change.
+        // The served accounts follow from these.
         let same_accounts = || {
             old.is_some_and(|old| {
                 have_same_members(&old.records, &records)

@@ -123,9 +123,11 @@ impl Register {
                 continue;
             }
             let old = records.all.insert(record.id, Arc::clone(&record));
-            let was_revoked = old.as_ref().is_some_and(|old| old.revoked.is_some());
+            let is_same_member = old.is_some_and(|old| {
+                old.revoked.is_some() == record.revoked.is_some() && old.services == record.services
+            });
             changes += 1;
-            members += u64::from(old.is_none() || was_revoked != record.revoked.is_some());
+            members += u64::from(!is_same_member);
             records.classify(&record);
         }
         for id in gone {

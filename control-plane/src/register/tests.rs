@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use ironmesh_catalog::text::chain;
+use ironmesh_catalog::{KeyHash, PresentedCertificate};
 use ironmesh_store::{KeyEncryptionKey, Store, Versioned};
 use tempfile::TempDir;
 use tokio::time::Instant;
@@ -35,6 +36,16 @@ fn record(number: u8, joined: Timestamp) -> JoinRecord {
             joined + SignedDuration::from_hours(24 * 365),
         )
     }
+}
+
+fn first_use(at: Timestamp) -> CertificateFirstUse {
+    let certificate = PresentedCertificate {
+        key: KeyHash("k".to_owned()),
+        serial: "1".to_owned(),
+        begins_at: at,
+        expires_at: at + SignedDuration::from_hours(24 * 365),
+    };
+    CertificateFirstUse { at, certificate }
 }
 
 fn ids(records: &Records) -> Vec<u128> {
@@ -140,11 +151,17 @@ fn concurrent_claims_share_one_disk_write() {
         let records = register.records.lock();
         for number in 0..PROXIES {
             let register = &register;
-            threads.spawn(move || register.claim(record(number, now).id, now).unwrap());
+            threads.spawn(move || {
+                register.record_use(record(number, now).id, first_use(now)).unwrap()
+            });
         }
         let deadline = Instant::now() + Duration::from_secs(30);
-        while register.claims.lock().len() < usize::from(PROXIES) {
-            assert!(Instant::now() < deadline, "{} claims wait", register.claims.lock().len());
+        while register.first_uses.lock().len() < usize::from(PROXIES) {
+            assert!(
+                Instant::now() < deadline,
+                "{} first uses wait",
+                register.first_uses.lock().len()
+            );
             std::thread::yield_now();
         }
         drop(records);
@@ -172,7 +189,7 @@ fn conflicting_change_is_made_again_on_the_newer_record() {
     one.revoke(record.id, revocation.clone()).unwrap();
     assert!(other.get(record.id).unwrap().revoked.is_none());
     // The claim must not restore what the other control plane has revoked.
-    other.claim(record.id, now).unwrap();
+    other.record_use(record.id, first_use(now)).unwrap();
     let kept = other.get(record.id).unwrap();
     assert_eq!((&kept.revoked, kept.claimed_at), (&Some(revocation), Some(now)));
     assert!(other.records().is_empty());

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use ironmesh_catalog::{NodeMetadata, Participation, Proxy, ProxyId, ServiceAccount};
+use ironmesh_catalog::{
+    JoinRecord, KeyHash, NodeMetadata, Participation, PresentedCertificate, Proxy, ProxyId,
+    ServiceAccount,
+};
 use ironmesh_cert::ClockReading;
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
@@ -12,7 +15,7 @@ use super::harness::Harness;
 use crate::policy_source::PolicyState;
 use crate::reconciler::endpoints::current_time;
 use crate::reconciler::snapshot_builder::Sources;
-use crate::register::AckedPorts;
+use crate::register::{AckedPorts, CertificateFirstUse};
 
 const POLICY: &str = r#"
 [[service]]
@@ -155,7 +158,7 @@ fn change_without_effect_on_proxies_encodes_nothing() {
     other.claimed_at = None;
     harness.register.add(other.clone()).unwrap();
     assert_eq!(harness.encodes(now, false), 0, "another proxy");
-    harness.register.claim(other.id, now).unwrap();
+    harness.register.record_use(other.id, first_use(&other, now)).unwrap();
     assert_eq!(harness.encodes(now, false), 0, "a claim");
     let ports = [("store".parse().unwrap(), 80)].into();
     harness
@@ -165,4 +168,15 @@ fn change_without_effect_on_proxies_encodes_nothing() {
     assert_eq!(harness.encodes(now, false), 0, "a participant without callers");
     let endpoints = &harness.reconciler.snapshot_builder.snapshot().unwrap().endpoints;
     assert_eq!(endpoints.values().map(|endpoints| endpoints.len()).sum::<usize>(), 1);
+}
+
+/// The first use of a certificate of this proxy.
+fn first_use(record: &JoinRecord, at: Timestamp) -> CertificateFirstUse {
+    let certificate = PresentedCertificate {
+        key: KeyHash("k".to_owned()),
+        serial: "1".to_owned(),
+        begins_at: at,
+        expires_at: record.certificate_expires_at,
+    };
+    CertificateFirstUse { at, certificate }
 }

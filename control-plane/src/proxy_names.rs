@@ -6,7 +6,7 @@ use ironmesh_catalog::{ProxyId, ProxyName, Records, ServiceName};
 use jiff::Timestamp;
 
 /// `count` names `<service>-<n>` that no record has, with the lowest numbers.
-pub(super) fn default_names(
+pub(crate) fn default_names(
     service: &ServiceName,
     count: usize,
     records: &Records,
@@ -27,7 +27,7 @@ pub(super) fn default_names(
 }
 
 /// The name, unless a proxy in use has it, or it could be mistaken for an id.
-pub(super) fn free_name(
+pub(crate) fn free_name(
     name: &ProxyName,
     records: &Records,
     now: Timestamp,

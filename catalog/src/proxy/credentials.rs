@@ -1,0 +1,190 @@
+//! The credentials of a proxy: its key, and the certificates by which it may connect and renew.
+//!
+//! This module decides which certificate of the key counts. It verifies none: that is the caller's work.
+
+use std::fmt;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+/// The hash of a public key: SHA-256 of its SubjectPublicKeyInfo, in lower-case hexadecimal.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct KeyHash(pub String);
+
+impl fmt::Display for KeyHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A certificate that was issued to a proxy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IssuedCertificate {
+    /// Its serial number, in lower-case hexadecimal.
+    pub serial: String,
+    /// When it was issued.
+    pub issued_at: Timestamp,
+    /// When it expires.
+    pub expires_at: Timestamp,
+    /// When the first xDS stream with it was accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_used_at: Option<Timestamp>,
+}
+
+/// The key of a proxy, and its certificates. The key is bound: a certificate for another key needs a new enrollment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProxyCredentials {
+    /// The key of all its certificates.
+    pub key: KeyHash,
+    /// The certificate that was issued last.
+    pub current: IssuedCertificate,
+    /// The one before, which is accepted until [`ProxyCredentials::OVERLAP`] after the first use of the current one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub predecessor: Option<IssuedCertificate>,
+}
+
+/// A certificate that a proxy presents. The caller has verified that this mesh issued it for this proxy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PresentedCertificate {
+    /// The hash of its key.
+    pub key: KeyHash,
+    /// Its serial number, in lower-case hexadecimal.
+    pub serial: String,
+    /// The beginning of its validity.
+    pub begins_at: Timestamp,
+    /// When it expires.
+    pub expires_at: Timestamp,
+}
+
+/// What a presented certificate is to the credentials of its proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CertificateStanding {
+    /// The one that was issued last.
+    Current,
+    /// The one before, while it is accepted.
+    Predecessor,
+    /// One that is newer than the stored state, which was restored from a backup.
+    Newer,
+    /// An older one: a copy of the machine's files, or a machine that was restored from a backup.
+    Older,
+    /// One with another key: a copy from before the key was bound.
+    OtherKey,
+}
+
+impl ProxyCredentials {
+    /// How long the predecessor is still accepted after the first use of the current certificate: connections that an
+    /// Envoy opens at that moment may still present it.
+    pub const OVERLAP: SignedDuration = SignedDuration::from_mins(10);
+
+    /// The credentials of a key with its first certificate.
+    pub fn new(key: KeyHash, current: IssuedCertificate) -> Self {
+        Self { key, current, predecessor: None }
+    }
+
+    /// The credentials that the first use of a certificate binds, in a record without any.
+    pub fn bound_by(presented: &PresentedCertificate) -> Self {
+        let current = IssuedCertificate {
+            serial: presented.serial.clone(),
+            issued_at: presented.begins_at,
+            expires_at: presented.expires_at,
+            first_used_at: None,
+        };
+        Self::new(presented.key.clone(), current)
+    }
+
+    /// What a presented certificate is to them.
+    pub fn standing(
+        &self,
+        presented: &PresentedCertificate,
+        now: Timestamp,
+    ) -> CertificateStanding {
+        if presented.key != self.key {
+            return CertificateStanding::OtherKey;
+        }
+        if presented.serial == self.current.serial {
+            return CertificateStanding::Current;
+        }
+        let is_predecessor =
+            self.predecessor.as_ref().is_some_and(|one| one.serial == presented.serial);
+        if is_predecessor {
+            let is_over = |used: Timestamp| now.duration_since(used) > Self::OVERLAP;
+            return match self.current.first_used_at.is_some_and(is_over) {
+                true => CertificateStanding::Older,
+                false => CertificateStanding::Predecessor,
+            };
+        }
+        // Renewals of one key never shorten its validity, but for a clock that went back in between.
+        if presented.expires_at > self.current.expires_at {
+            return CertificateStanding::Newer;
+        }
+        CertificateStanding::Older
+    }
+
+    /// The credentials after a renewal with a certificate of this standing. The presented one stays valid until the new
+    /// one is used; a new one whose response was lost is replaced.
+    pub fn renewed(&self, standing: CertificateStanding, new: IssuedCertificate) -> Self {
+        let predecessor = match standing {
+            CertificateStanding::Current => Some(self.current.clone()),
+            _ => self.predecessor.clone(),
+        };
+        Self { key: self.key.clone(), current: new, predecessor }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(minute: i64) -> Timestamp {
+        Timestamp::UNIX_EPOCH + SignedDuration::from_mins(minute)
+    }
+
+    fn presented(serial: &str, begins: i64) -> PresentedCertificate {
+        PresentedCertificate {
+            key: KeyHash("k".to_owned()),
+            serial: serial.to_owned(),
+            begins_at: at(begins),
+            expires_at: at(begins + 1000),
+        }
+    }
+
+    fn issued(serial: &str, at_minute: i64) -> IssuedCertificate {
+        ProxyCredentials::bound_by(&presented(serial, at_minute)).current
+    }
+
+    #[test]
+    fn predecessor_counts_until_the_overlap_after_first_use_of_its_successor() {
+        let first = ProxyCredentials::bound_by(&presented("1", 0));
+        let mut second = first.renewed(CertificateStanding::Current, issued("2", 500));
+        let of = |credentials: &ProxyCredentials, serial, begins, minute| {
+            credentials.standing(&presented(serial, begins), at(minute))
+        };
+        assert_eq!(of(&second, "2", 500, 500), CertificateStanding::Current);
+        assert_eq!(of(&second, "1", 0, 999), CertificateStanding::Predecessor, "2 is unused");
+        second.current.first_used_at = Some(at(510));
+        assert_eq!(of(&second, "1", 0, 520), CertificateStanding::Predecessor);
+        assert_eq!(of(&second, "1", 0, 521), CertificateStanding::Older);
+        let third = second.renewed(CertificateStanding::Current, issued("3", 900));
+        assert_eq!(of(&third, "1", 0, 900), CertificateStanding::Older);
+        assert_eq!(of(&third, "2", 500, 900), CertificateStanding::Predecessor);
+    }
+
+    #[test]
+    fn lost_renewal_is_replaced_by_the_next_one() {
+        let first = ProxyCredentials::bound_by(&presented("1", 0));
+        let lost = first.renewed(CertificateStanding::Current, issued("2", 500));
+        let again = lost.renewed(CertificateStanding::Predecessor, issued("3", 501));
+        assert_eq!(again.current.serial, "3");
+        assert_eq!(again.predecessor.as_ref().map(|one| &*one.serial), Some("1"));
+        assert_eq!(again.standing(&presented("2", 500), at(502)), CertificateStanding::Older);
+    }
+
+    #[test]
+    fn other_key_and_newer_certificate_have_standings_of_their_own() {
+        let credentials = ProxyCredentials::bound_by(&presented("1", 0));
+        assert_eq!(credentials.standing(&presented("9", 1), at(2)), CertificateStanding::Newer);
+        let other = PresentedCertificate { key: KeyHash("x".to_owned()), ..presented("1", 0) };
+        assert_eq!(credentials.standing(&other, at(2)), CertificateStanding::OtherKey);
+    }
+}

@@ -1,0 +1,171 @@
+//! The enrollment of machines: decides who becomes a proxy by which token, and which proxy renews its certificate.
+//!
+//! It owns the tokens and the alarms about copied tokens and certificates. The register owns the join records; the
+//! protocol, with its limits and proofs, is that of `ironmesh-enrollment`.
+//!
+//! ```text
+//! operator ──► TokenTable (store) ◄── use, once ── join ──► Authority ──► Register
+//! machine  ──► ironmesh-enrollment ──────────────► renewal ─────┘
+//! ```
+
+mod addresses;
+mod alarms;
+mod checks;
+mod join;
+mod renewal;
+#[cfg(test)]
+mod tests;
+mod tokens;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use ironmesh_catalog::{
+    Actor, JoinRecord, JournalEntry, JournalKind, JournalOutcome, JournalSubject, Mesh, StoreError,
+    TokenId,
+};
+use ironmesh_cert::{Authority, ProxyCertificate};
+use ironmesh_enrollment::{Enrolled, Enroller, Enrollment, EnrollmentError, ProxyRenewal};
+use jiff::Timestamp;
+use parking_lot::Mutex;
+
+use crate::journal::{Journal, line};
+use crate::register::Register;
+pub(crate) use addresses::XdsAddresses;
+pub(crate) use alarms::{Alarms, CertificateAlarm};
+pub(crate) use checks::{check_address, check_known_as, check_services};
+use ironmesh_catalog::text::chain;
+pub(crate) use tokens::TokenTable;
+
+/// The decisions about machines that enroll and renew.
+#[derive(Debug)]
+pub(crate) struct MachineEnrollment {
+    pub(crate) mesh: Mesh,
+    pub(crate) authority: Arc<Mutex<Authority>>,
+    pub(crate) register: Arc<Register>,
+    pub(crate) tokens: Arc<TokenTable>,
+    pub(crate) alarms: Arc<Alarms>,
+    pub(crate) journal: Journal,
+    pub(crate) xds: XdsAddresses,
+    /// Held while a token is used, so that a repeated request waits for the certificate of the first.
+    pub(crate) enrolling: Mutex<()>,
+}
+
+impl Enroller for MachineEnrollment {
+    fn enroll(
+        &self,
+        enrollment: Enrollment,
+        peer: SocketAddr,
+    ) -> Result<Enrolled, EnrollmentError> {
+        self.join(&enrollment, peer, Timestamp::now())
+    }
+
+    fn renew(&self, renewal: ProxyRenewal, peer: SocketAddr) -> Result<Enrolled, EnrollmentError> {
+        self.renewed(&renewal, peer, Timestamp::now())
+    }
+
+    fn renew_expired(
+        &self,
+        renewal: ProxyRenewal,
+        peer: SocketAddr,
+    ) -> Result<Enrolled, EnrollmentError> {
+        self.renewed(&renewal, peer, Timestamp::now())
+    }
+}
+
+impl MachineEnrollment {
+    /// Everything that the machine needs, with this certificate chain.
+    fn response(&self, record: &JoinRecord, certificate: String) -> Enrolled {
+        let (control_plane, note) = self.xds.for_proxy_at(record.mesh_address.ip());
+        Enrolled {
+            id: record.id,
+            name: record.display_name(),
+            services: record.services.clone(),
+            certificate,
+            expires_at: record.certificate_expires_at,
+            roots: self.authority.lock().trust_bundle().roots,
+            control_plane,
+            control_plane_id: self.mesh.trust_domain.control_plane().0.to_string(),
+            domain: self.mesh.domain.clone(),
+            notes: note.into_iter().collect(),
+        }
+    }
+
+    /// Records what a machine did, or why it was rejected.
+    fn record(
+        &self,
+        kind: JournalKind,
+        who: Actor,
+        peer: SocketAddr,
+        subject: JournalSubject,
+        rejected: Option<&str>,
+        now: Timestamp,
+    ) {
+        let outcome = match rejected {
+            None => JournalOutcome::Done,
+            Some(reason) => JournalOutcome::Rejected { reason: line(reason) },
+        };
+        let origin = Some(peer.to_string());
+        self.journal.record(JournalEntry {
+            origin,
+            subject,
+            outcome,
+            ..JournalEntry::new(now, kind, who)
+        });
+    }
+}
+
+/// The subject of an entry about a proxy.
+fn subject(record: &JoinRecord) -> JournalSubject {
+    JournalSubject {
+        proxy: Some(record.id),
+        name: record.name.as_ref().map(ToString::to_string),
+        services: crate::journal::few(&record.services),
+        ..JournalSubject::default()
+    }
+}
+
+/// The holder of a token, as the journal names it.
+fn holder(token: Option<&TokenId>) -> Actor {
+    Actor::Machine { token: token.cloned() }
+}
+
+/// The error of a machine's request when the store fails. The machine repeats the request.
+fn unavailable(error: &(dyn std::error::Error + 'static)) -> EnrollmentError {
+    tracing::error!(error = chain(error), "cannot store an enrollment or a renewal");
+    EnrollmentError::Unavailable(
+        "the control plane cannot write its state: try again; its own log says why".to_owned(),
+    )
+}
+
+/// A join record with this certificate as its first one.
+fn with_first_certificate(
+    record: JoinRecord,
+    certificate: &ProxyCertificate,
+    now: Timestamp,
+) -> JoinRecord {
+    let credentials =
+        ironmesh_catalog::ProxyCredentials::new(certificate.key.clone(), certificate.issued(now));
+    JoinRecord { credentials: Some(credentials), ..record }
+}
+
+/// Why a change of the register was not made.
+enum ChangeError {
+    Rejected(EnrollmentError),
+    Store(StoreError),
+}
+
+impl From<StoreError> for ChangeError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<ChangeError> for EnrollmentError {
+    fn from(error: ChangeError) -> Self {
+        match error {
+            ChangeError::Rejected(error) => error,
+            ChangeError::Store(error) => unavailable(&error),
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Alarms about certificates that should not be presented any more, and findings about them and about copied tokens.
+//!
+//! Alarms about certificates last a day after the last attempt, and end with the process; the journal keeps them.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use ironmesh_catalog::codes::{
+    CERTIFICATE_NEWER_THAN_STATE, OLD_CERTIFICATE_PRESENTED, TOKEN_PRESENTED_AGAIN,
+};
+use ironmesh_catalog::{CertificateStanding, Finding, JoinRecord, JoinToken, ProxyId};
+use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
+
+/// How long an alarm lasts after the last attempt.
+const LASTS: SignedDuration = SignedDuration::from_hours(24);
+
+/// The most alarms. Each needs a certificate of the mesh, so there are few.
+const MAX_ALARMS: usize = 1_000;
+
+/// The most findings of one kind.
+const NAMED: usize = 5;
+
+/// Why a presented certificate is alarming.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum CertificateAlarm {
+    /// It was renewed long ago.
+    Older,
+    /// It has another key than the bound one.
+    OtherKey,
+    /// The stored state is older than it.
+    Newer,
+}
+
+impl CertificateAlarm {
+    /// The alarm about a certificate of this standing, if it is alarming.
+    pub(crate) fn of(standing: CertificateStanding) -> Option<Self> {
+        match standing {
+            CertificateStanding::Older => Some(Self::Older),
+            CertificateStanding::OtherKey => Some(Self::OtherKey),
+            CertificateStanding::Newer => Some(Self::Newer),
+            CertificateStanding::Current | CertificateStanding::Predecessor => None,
+        }
+    }
+}
+
+/// The last alarm of one kind about a proxy.
+#[derive(Debug, Clone)]
+struct Raised {
+    name: String,
+    from: SocketAddr,
+    at: Timestamp,
+    count: u64,
+}
+
+/// The alarms about certificates since the start.
+#[derive(Debug, Default)]
+pub(crate) struct Alarms(Mutex<BTreeMap<(CertificateAlarm, ProxyId), Raised>>);
+
+impl Alarms {
+    /// Raises an alarm about a certificate of a proxy. Logs only the first one of its kind.
+    pub(crate) fn raise(
+        &self,
+        record: &JoinRecord,
+        alarm: CertificateAlarm,
+        from: SocketAddr,
+        now: Timestamp,
+    ) {
+        let mut raised = self.0.lock();
+        raised.retain(|_, one| !is_over(one, now));
+        let key = (alarm, record.id);
+        if raised.len() >= MAX_ALARMS && !raised.contains_key(&key) {
+            return;
+        }
+        let name = record.display_name().to_string();
+        let one = raised.entry(key).or_insert_with(|| {
+            tracing::error!(proxy = %name, address = %from, ?alarm, "a certificate was presented that should not be in use");
+            Raised { name, from, at: now, count: 0 }
+        });
+        (one.from, one.at) = (from, now);
+        one.count += 1;
+    }
+
+    /// The findings about certificates and about these tokens.
+    pub(crate) fn findings(&self, misused: &[JoinToken], now: Timestamp) -> Vec<Finding> {
+        let mut findings: Vec<_> = misused.iter().take(NAMED).filter_map(of_token).collect();
+        let raised = self.0.lock();
+        for kind in [CertificateAlarm::Older, CertificateAlarm::OtherKey, CertificateAlarm::Newer] {
+            let of_kind =
+                raised.iter().filter(|((alarm, _), one)| *alarm == kind && !is_over(one, now));
+            findings.extend(of_kind.take(NAMED).map(|(_, one)| of_certificate(kind, one)));
+        }
+        findings
+    }
+}
+
+fn is_over(raised: &Raised, now: Timestamp) -> bool {
+    now.duration_since(raised.at) > LASTS
+}
+
+fn of_token(token: &JoinToken) -> Option<Finding> {
+    let (used, misused) = (token.used.as_ref()?, token.misused.as_ref()?);
+    let text = format!(
+        "token {} was presented a second time, with another key, by {} on {:.0}: it had enrolled proxy {} from {} on {:.0}",
+        token.id, misused.from, misused.at, used.proxy, used.from, used.at
+    );
+    let help = format!(
+        "find out who copied the token: if {} is not the intended machine, run `ironmesh proxy revoke {}` and enroll the intended one; then `ironmesh proxy token revoke {}` ends this finding",
+        used.from.ip(),
+        used.proxy,
+        token.id
+    );
+    Some(Finding::error(TOKEN_PRESENTED_AGAIN, None, text).help(help))
+}
+
+fn of_certificate(kind: CertificateAlarm, raised: &Raised) -> Finding {
+    let Raised { name, from, at, count } = raised;
+    let times = match count {
+        1 => String::new(),
+        count => format!(" ({count} times)"),
+    };
+    match kind {
+        CertificateAlarm::Newer => {
+            let text = format!(
+                "proxy {name} at {from} has a certificate that is newer than the stored state{times}: the state was restored from an older copy"
+            );
+            let help = "the certificate is accepted; check that no revocation since that copy is missing (`ironmesh journal --kind revoke`)";
+            Finding::warning(CERTIFICATE_NEWER_THAN_STATE, None, text).help(help)
+        }
+        CertificateAlarm::Older | CertificateAlarm::OtherKey => {
+            let what = match kind {
+                CertificateAlarm::OtherKey => "for another key than its own",
+                _ => "that it renewed, and whose successor is in use",
+            };
+            let text = format!(
+                "a certificate of proxy {name} {what} was presented by {from} on {at:.0}{times}: it is a copy of the machine's files"
+            );
+            let help = format!(
+                "if the machine was restored from a backup, enroll it again with a new token; otherwise someone has its key: `ironmesh proxy revoke {name}`, and enroll it again"
+            );
+            Finding::error(OLD_CERTIFICATE_PRESENTED, None, text).help(help)
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The renewal of a proxy's certificate: of the current one, or of its predecessor while the current one is unused.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use ironmesh_catalog::{
+    Actor, CertificateStanding, CertificateState, IssuedCertificate, JoinRecord, JournalKind,
+    ProxyCredentials,
+};
+use ironmesh_cert::{ENROLLED_PROXY_LIFETIME, PROXY_LIFETIME};
+use ironmesh_enrollment::{Enrolled, EnrollmentError, ProxyRenewal};
+use jiff::{SignedDuration, Timestamp};
+
+use super::{CertificateAlarm, ChangeError, MachineEnrollment, subject};
+use crate::journal::CertificateHolder;
+use ironmesh_catalog::text::chain;
+
+/// How long after its expiry a certificate can still be renewed: a machine that was off for a long weekend returns
+/// without an operator.
+const GRACE: SignedDuration = SignedDuration::from_hours(7 * 24);
+
+/// What the machine can do when its certificate is of no more use.
+const ENROLL_AGAIN: &str = "enroll the machine again with a new token (`ironmesh proxy token`)";
+
+impl MachineEnrollment {
+    /// Renews the certificate of a proxy.
+    pub(super) fn renewed(
+        &self,
+        renewal: &ProxyRenewal,
+        peer: SocketAddr,
+        now: Timestamp,
+    ) -> Result<Enrolled, EnrollmentError> {
+        let record = self.register.get(renewal.proxy.identity.proxy);
+        let renewed = self.renew_record(record.as_deref(), renewal, peer, now);
+        let about = record.as_deref().map(subject).unwrap_or_default();
+        let rejected = renewed.as_ref().err().map(ToString::to_string);
+        self.record(JournalKind::Renew, Actor::Proxy, peer, about, rejected.as_deref(), now);
+        renewed
+    }
+
+    fn renew_record(
+        &self,
+        record: Option<&JoinRecord>,
+        renewal: &ProxyRenewal,
+        peer: SocketAddr,
+        now: Timestamp,
+    ) -> Result<Enrolled, EnrollmentError> {
+        let rejected = |problem: String| Err(EnrollmentError::CertificateRejected(problem));
+        let proxy = &renewal.proxy;
+        let id = proxy.identity.proxy;
+        let Some(record) = record else {
+            return rejected(format!("proxy {id} is not enrolled in this mesh: {ENROLL_AGAIN}"));
+        };
+        let name = record.display_name();
+        if now.duration_since(proxy.not_after) > GRACE {
+            return rejected(format!(
+                "the certificate of proxy {name} expired on {:.0}, more than 7 days ago: {ENROLL_AGAIN}",
+                proxy.not_after
+            ));
+        }
+        if renewal.request.public_key() != proxy.public_key {
+            return rejected(format!(
+                "the request is for another key than that of proxy {name}: keep the key; for a new key, {ENROLL_AGAIN}"
+            ));
+        }
+        let presented = proxy.presented();
+        // First on what is known, so that a rejected request costs no signature.
+        let standing = self.check(record, renewal, now).inspect_err(|_| {
+            if let Some(alarm) = CertificateAlarm::of(record.standing(&presented, now)) {
+                self.alarms.raise(record, alarm, peer, now);
+            }
+        })?;
+        if standing == CertificateStanding::Newer {
+            self.alarms.raise(record, CertificateAlarm::Newer, peer, now);
+        }
+        let certificate = self.authority.lock().issue_proxy_certificate(
+            renewal.request.pem(),
+            id,
+            &record.services,
+            lifetime(record),
+            now,
+        );
+        let certificate =
+            certificate.map_err(|error| EnrollmentError::RequestInvalid(chain(&error)))?;
+        let new = certificate.issued(now);
+        let mut stored = None;
+        self.register.enroll(|present| {
+            let record = present.get(&id);
+            let record = record.ok_or_else(|| {
+                let problem = format!("proxy {name} was removed at this moment: {ENROLL_AGAIN}");
+                ChangeError::Rejected(EnrollmentError::CertificateRejected(problem))
+            })?;
+            let standing = self.check(record, renewal, now).map_err(ChangeError::Rejected)?;
+            let renewed = with_certificate(record, standing, renewal, new.clone());
+            stored = Some(renewed.clone());
+            Ok::<_, ChangeError>(vec![renewed])
+        })?;
+        let record = stored.as_ref().unwrap_or(record);
+        self.journal.record_issued(CertificateHolder::proxies(&record.services), 1);
+        Ok(self.response(record, certificate.chain))
+    }
+
+    /// Whether the proxy may renew by the certificate that it presents.
+    fn check(
+        &self,
+        record: &JoinRecord,
+        renewal: &ProxyRenewal,
+        now: Timestamp,
+    ) -> Result<CertificateStanding, EnrollmentError> {
+        let rejected = |problem: String| Err(EnrollmentError::CertificateRejected(problem));
+        let name = record.display_name();
+        if let Some(revocation) = &record.revoked {
+            let problem = format!("proxy {name} was {revocation}: {ENROLL_AGAIN}");
+            return Err(EnrollmentError::Revoked(problem));
+        }
+        if record.certificate_state(now) == CertificateState::EnrollmentExpired {
+            return rejected(format!(
+                "proxy {name} did not connect within 24 hours of its enrollment: {ENROLL_AGAIN}"
+            ));
+        }
+        match record.standing(&renewal.proxy.presented(), now) {
+            CertificateStanding::Older => rejected(format!(
+                "the certificate of proxy {name} was renewed, and its successor is in use: this machine has an old copy; {ENROLL_AGAIN}"
+            )),
+            CertificateStanding::OtherKey => rejected(format!(
+                "the key of proxy {name} is another one: this machine has an old copy; {ENROLL_AGAIN}"
+            )),
+            standing => Ok(standing),
+        }
+    }
+}
+
+/// The lifetime of a renewed certificate.
+fn lifetime(record: &JoinRecord) -> Duration {
+    if record.token.is_some() { ENROLLED_PROXY_LIFETIME } else { PROXY_LIFETIME }
+}
+
+/// The record with a new certificate in place of the presented one.
+fn with_certificate(
+    record: &JoinRecord,
+    standing: CertificateStanding,
+    renewal: &ProxyRenewal,
+    new: IssuedCertificate,
+) -> JoinRecord {
+    let presented = ProxyCredentials::bound_by(&renewal.proxy.presented());
+    let expires_at = new.expires_at;
+    let credentials = match (&record.credentials, standing) {
+        (Some(known), CertificateStanding::Current | CertificateStanding::Predecessor) => {
+            known.renewed(standing, new)
+        }
+        _ => presented.renewed(CertificateStanding::Current, new),
+    };
+    JoinRecord {
+        credentials: Some(credentials),
+        certificate_expires_at: expires_at,
+        ..record.clone()
+    }
+}

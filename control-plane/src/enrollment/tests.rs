@@ -1,0 +1,462 @@
+//! Tokens and renewals against the real store, authority and register.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread;
+
+use ironmesh_catalog::{
+    CertificateStanding, Domain, JoinToken, JournalQuery, Labels, Locality, Mesh, ProxyId,
+    Revocation, Secret, TrustDomain, UnknownFields,
+};
+use ironmesh_cert::peer::VerifiedProxy;
+use ironmesh_cert::{MachineRequest, generate_proxy_key_and_csr};
+use ironmesh_enrollment::OneTimeToken;
+use ironmesh_store::{
+    KeyEncryptionKey, KeyedRecords, RecordChange, RecordError, RecordStore, RecordVersion,
+    RecordWatch, Store, TableName, Versioned,
+};
+use jiff::SignedDuration;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use serde_json::Map;
+use tempfile::TempDir;
+
+use super::*;
+use crate::register::CertificateFirstUse;
+
+/// The real store, on a disk that can become full.
+#[derive(Debug)]
+struct Disk {
+    store: Arc<Store>,
+    /// The writes that succeed before one fails; none: all.
+    writes_left: Mutex<Option<usize>>,
+}
+
+impl RecordStore for Disk {
+    fn get(&self, table: TableName, key: &str) -> Result<Option<Versioned<Vec<u8>>>, RecordError> {
+        self.store.get(table, key)
+    }
+
+    fn list(&self, table: TableName) -> Result<KeyedRecords, RecordError> {
+        self.store.list(table)
+    }
+
+    fn commit(&self, changes: &[RecordChange]) -> Result<RecordVersion, RecordError> {
+        match &mut *self.writes_left.lock() {
+            Some(0) => Err(RecordError::Unavailable("no space left on device".into())),
+            Some(left) => {
+                *left -= 1;
+                self.store.commit(changes)
+            }
+            None => self.store.commit(changes),
+        }
+    }
+
+    fn watch(&self, table: TableName) -> Result<RecordWatch, RecordError> {
+        self.store.watch(table)
+    }
+
+    fn quarantine(&self, table: TableName, key: &str) {
+        self.store.quarantine(table, key);
+    }
+
+    fn quarantined(&self, table: TableName) -> BTreeSet<String> {
+        self.store.quarantined(table)
+    }
+
+    fn record_high_water(&self) -> Result<(), RecordError> {
+        self.store.record_high_water()
+    }
+}
+
+struct World {
+    folder: TempDir,
+    store: Arc<Store>,
+    disk: Arc<Disk>,
+    enroller: Arc<MachineEnrollment>,
+    now: Timestamp,
+}
+
+fn peer(last: u8) -> SocketAddr {
+    SocketAddr::from(([192, 0, 2, last], 40_000))
+}
+
+fn request() -> MachineRequest {
+    MachineRequest::parse(&generate_proxy_key_and_csr().unwrap().1).unwrap()
+}
+
+fn world() -> World {
+    open(tempfile::tempdir().unwrap())
+}
+
+fn open(folder: TempDir) -> World {
+    let (key, state) = (folder.path().join("kek"), folder.path().join("state"));
+    let kek = KeyEncryptionKey::load_or_create(&key, Store::database_exists(&state)).unwrap();
+    let store = Arc::new(Store::open(&state, kek).unwrap());
+    let (domain, now) = (Domain::default(), Timestamp::now());
+    let mesh = Mesh { trust_domain: TrustDomain::new(domain.clone()), domain };
+    let authority = Authority::open(&*store, &mesh.trust_domain, now).unwrap();
+    let disk = Arc::new(Disk { store: Arc::clone(&store), writes_left: Mutex::default() });
+    let enroller = Arc::new(MachineEnrollment {
+        mesh,
+        authority: Arc::new(Mutex::new(authority)),
+        register: Arc::new(Register::open(Arc::clone(&disk), now).unwrap()),
+        tokens: Arc::new(TokenTable::open(Arc::clone(&disk)).unwrap()),
+        alarms: Arc::default(),
+        journal: Journal::new(Arc::clone(&store)),
+        xds: XdsAddresses { listener: peer(1), advertise: vec![("cp".to_owned(), 15128)] },
+        enrolling: Mutex::default(),
+    });
+    World { folder, store, disk, enroller, now }
+}
+
+impl World {
+    /// The same state after a restart of the control plane.
+    fn restarted(self) -> Self {
+        let Self { folder, store, disk, enroller, .. } = self;
+        drop((store, disk, enroller));
+        open(folder)
+    }
+
+    fn token(&self) -> OneTimeToken {
+        self.token_for(|_| {})
+    }
+
+    fn token_for(&self, change: impl FnOnce(&mut JoinToken)) -> OneTimeToken {
+        let token = OneTimeToken::generate().unwrap();
+        let mut record = JoinToken {
+            id: token.id().clone(),
+            secret_hash: token.secret_hash(),
+            created_at: self.now,
+            expires_at: self.now + SignedDuration::from_mins(15),
+            services: vec!["shop/bookstore".parse().unwrap()],
+            addresses: None,
+            labels: Labels::default(),
+            locality: Locality::default(),
+            known_as: Vec::new(),
+            machine: None,
+            used: None,
+            misused: None,
+            revoked: None,
+            unknown: UnknownFields::default(),
+        };
+        change(&mut record);
+        self.enroller.tokens.create(&[record], self.now).unwrap();
+        token
+    }
+
+    fn join(
+        &self,
+        token: &OneTimeToken,
+        request: &MachineRequest,
+        from: SocketAddr,
+        after: SignedDuration,
+    ) -> Result<Enrolled, EnrollmentError> {
+        let enrollment = Enrollment {
+            token: token.text(),
+            request: request.clone(),
+            address: None,
+            metadata: Map::new(),
+        };
+        self.enroller.join(&enrollment, from, self.now + after)
+    }
+
+    fn renew(
+        &self,
+        certificate: &str,
+        request: &MachineRequest,
+        after: SignedDuration,
+    ) -> Result<Enrolled, EnrollmentError> {
+        let renewal = ProxyRenewal { proxy: verified(certificate), request: request.clone() };
+        self.enroller.renewed(&renewal, peer(7), self.now + after)
+    }
+
+    /// An xDS stream with this certificate is accepted.
+    fn connect(&self, certificate: &str, after: SignedDuration) {
+        let proxy = verified(certificate);
+        let first_use =
+            CertificateFirstUse { at: self.now + after, certificate: proxy.presented() };
+        self.enroller.register.record_use(proxy.identity.proxy, first_use).unwrap();
+    }
+
+    fn stored(&self, token: &OneTimeToken) -> JoinToken {
+        self.enroller.tokens.get(token.id()).unwrap().unwrap().value
+    }
+
+    fn findings(&self) -> Vec<String> {
+        let misused = self.enroller.tokens.misused();
+        let findings = self.enroller.alarms.findings(&misused, self.now);
+        findings.iter().map(|finding| finding.code.to_string()).collect()
+    }
+
+    fn record(&self, id: ProxyId) -> Arc<JoinRecord> {
+        self.enroller.register.get(id).unwrap()
+    }
+}
+
+fn verified(chain: &str) -> VerifiedProxy {
+    let leaf = CertificateDer::pem_slice_iter(chain.as_bytes()).next().unwrap().unwrap();
+    VerifiedProxy::read(&leaf).unwrap()
+}
+
+const AT_ONCE: SignedDuration = SignedDuration::ZERO;
+
+fn days(days: i64) -> SignedDuration {
+    SignedDuration::from_hours(24 * days)
+}
+
+#[test]
+fn token_enrolls_one_machine_with_what_it_binds() {
+    let world = world();
+    let token = world.token_for(|token| {
+        token.labels = [("version".to_owned(), "v2".to_owned())].into_iter().collect();
+        token.locality = "eu/1".parse().unwrap();
+        token.known_as = vec!["203.0.113.9".parse().unwrap()];
+    });
+    let request = request();
+    let enrolled = world.join(&token, &request, peer(5), AT_ONCE).unwrap();
+    let record = world.record(enrolled.id);
+    assert_eq!(record.mesh_address, SocketAddr::from(([192, 0, 2, 5], 15003)));
+    assert_eq!(record.locality, "eu/1".parse().unwrap());
+    assert_eq!((record.labels.iter().count(), record.addresses.len()), (1, 1));
+    assert_eq!(record.token.as_ref(), Some(token.id()));
+    let credentials = record.credentials.clone().unwrap();
+    assert_eq!(credentials.key, request.key_hash());
+    assert_eq!(credentials.current.serial, verified(&enrolled.certificate).serial);
+    let lifetime = enrolled.expires_at.duration_since(world.now);
+    assert!((days(29)..=days(30)).contains(&lifetime), "{lifetime:?}");
+    assert_eq!(enrolled.control_plane, [("cp".to_owned(), 15128)]);
+    assert_eq!(world.stored(&token).used.unwrap().proxy, enrolled.id);
+}
+
+#[test]
+fn hundred_machines_with_one_token_yield_one_proxy() {
+    let world = world();
+    let token = world.token();
+    let requests: Vec<_> = (0..100).map(|_| request()).collect();
+    let won = thread::scope(|scope| {
+        let join = |request| world.join(&token, request, peer(5), AT_ONCE).is_ok();
+        let all: Vec<_> = requests.iter().map(|one| scope.spawn(move || join(one))).collect();
+        all.into_iter().filter(|_| true).map(|one| one.join().unwrap()).filter(|won| *won).count()
+    });
+    assert_eq!((won, world.enroller.register.all_records().len()), (1, 1));
+    assert_eq!(world.findings(), ["IM0741"]);
+}
+
+#[test]
+fn repeated_request_of_the_machine_yields_its_certificate_for_five_minutes() {
+    let world = world();
+    let (token, request) = (world.token(), request());
+    let first = world.join(&token, &request, peer(5), AT_ONCE).unwrap();
+    let world = world.restarted();
+    let again = world.join(&token, &request, peer(6), SignedDuration::from_mins(4)).unwrap();
+    assert_eq!((again.id, &again.certificate), (first.id, &first.certificate));
+    let late = world.join(&token, &request, peer(5), SignedDuration::from_mins(6));
+    assert_eq!(late.unwrap_err(), EnrollmentError::TokenRejected);
+    let back = world.join(&token, &request, peer(5), SignedDuration::from_hours(-1));
+    assert_eq!(back.unwrap_err(), EnrollmentError::TokenRejected, "the clock went back");
+    assert!(world.findings().is_empty(), "it is the same machine");
+    assert_eq!(world.enroller.register.all_records().len(), 1);
+}
+
+#[test]
+fn second_use_with_another_key_raises_an_alarm_until_the_token_is_revoked() {
+    let world = world();
+    let token = world.token();
+    world.join(&token, &request(), peer(5), AT_ONCE).unwrap();
+    let error = world.join(&token, &request(), peer(66), AT_ONCE).unwrap_err();
+    assert_eq!(error, EnrollmentError::TokenRejected);
+    assert_eq!(world.findings(), ["IM0741"]);
+    let world = world.restarted();
+    assert_eq!(world.findings(), ["IM0741"], "the alarm survives a restart");
+    let revocation = Revocation { at: world.now, reason: None };
+    world.enroller.tokens.revoke(token.id(), &revocation).unwrap();
+    assert!(world.findings().is_empty());
+}
+
+#[test]
+fn unusable_tokens_look_the_same() {
+    let world = world();
+    let other_mesh = self::world().token();
+    let expired = world.token_for(|token| token.expires_at = world.now);
+    let revoked = world.token();
+    let revocation = Revocation { at: world.now, reason: None };
+    world.enroller.tokens.revoke(revoked.id(), &revocation).unwrap();
+    for token in [&other_mesh, &expired, &revoked] {
+        let error = world.join(token, &request(), peer(5), AT_ONCE).unwrap_err();
+        assert_eq!(error, EnrollmentError::TokenRejected);
+    }
+    let whole = world.token().text();
+    let truncated = whole.expose().get(..40).unwrap().to_owned();
+    let enrollment = Enrollment {
+        token: Secret::new(truncated),
+        request: request(),
+        address: None,
+        metadata: Map::new(),
+    };
+    let error = world.enroller.join(&enrollment, peer(5), world.now).unwrap_err();
+    assert_eq!(error, EnrollmentError::TokenRejected);
+    // A right id with a wrong secret.
+    let own = world.token_for(|token| token.secret_hash = other_mesh.secret_hash());
+    let error = world.join(&own, &request(), peer(5), AT_ONCE).unwrap_err();
+    assert_eq!(error, EnrollmentError::TokenRejected);
+    assert!(world.enroller.register.all_records().is_empty());
+}
+
+#[test]
+fn address_outside_the_range_leaves_the_token_unused() {
+    let world = world();
+    let token = world.token_for(|token| token.addresses = Some("192.0.2.0/30".parse().unwrap()));
+    let error = world.join(&token, &request(), peer(5), AT_ONCE).unwrap_err();
+    assert!(
+        matches!(&error, EnrollmentError::AddressRejected(text) if text.contains("192.0.2.0/30"))
+    );
+    world.join(&token, &request(), peer(2), AT_ONCE).unwrap();
+}
+
+#[test]
+fn token_whose_use_was_stored_before_a_crash_serves_only_the_same_machine() {
+    let world = world();
+    let (token, request) = (world.token(), request());
+    let stored = world.enroller.tokens.get(token.id()).unwrap().unwrap();
+    let used = ironmesh_catalog::TokenUse {
+        at: world.now,
+        from: peer(5),
+        key: request.key_hash(),
+        proxy: ProxyId(uuid::Uuid::from_u128(1)),
+        certificate: None,
+    };
+    let record = JoinToken { used: Some(used), ..stored.value };
+    world.enroller.tokens.put(&record, stored.version).unwrap();
+    let world = world.restarted();
+    let other = world.join(&token, &self::request(), peer(5), AT_ONCE);
+    assert_eq!(other.unwrap_err(), EnrollmentError::TokenRejected);
+    let enrolled = world.join(&token, &request, peer(5), AT_ONCE).unwrap();
+    assert_eq!(enrolled.id, ProxyId(uuid::Uuid::from_u128(1)));
+    let again = world.join(&token, &request, peer(5), AT_ONCE).unwrap();
+    assert_eq!(again.certificate, enrolled.certificate);
+}
+
+#[test]
+fn full_disk_enrolls_nobody_and_loses_no_token() {
+    let world = world();
+    let (token, request) = (world.token(), request());
+    // Each write of an enrollment fails once, in turn.
+    for writes in 0.. {
+        *world.disk.writes_left.lock() = Some(writes);
+        let joined = world.join(&token, &request, peer(5), AT_ONCE);
+        *world.disk.writes_left.lock() = None;
+        match joined {
+            Ok(enrolled) => {
+                assert!(writes > 0, "nothing failed");
+                let stored = world.record(enrolled.id);
+                assert_eq!(stored.credentials.as_ref().unwrap().key, request.key_hash());
+                break;
+            }
+            Err(EnrollmentError::Unavailable(_)) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    let again = world.join(&token, &request, peer(5), AT_ONCE).unwrap();
+    assert_eq!(world.enroller.register.all_records().len(), 1);
+    let current = world.record(again.id).credentials.clone().unwrap().current;
+    assert_eq!(verified(&again.certificate).serial, current.serial);
+}
+
+#[test]
+fn renewal_replaces_the_certificate_and_keeps_one_predecessor() {
+    let world = world();
+    let (token, request) = (world.token(), request());
+    let first = world.join(&token, &request, peer(5), AT_ONCE).unwrap();
+    world.connect(&first.certificate, AT_ONCE);
+    let second = world.renew(&first.certificate, &request, days(18)).unwrap();
+    let record = world.record(first.id);
+    assert_eq!(record.certificate_expires_at, second.expires_at);
+    assert!(second.expires_at > first.expires_at);
+    // The response is lost, so the machine repeats the renewal.
+    let third = world.renew(&first.certificate, &request, days(18)).unwrap();
+    assert_ne!(third.certificate, second.certificate);
+    world.connect(&third.certificate, days(18));
+    let minutes = SignedDuration::from_mins(11);
+    let old = world.renew(&first.certificate, &request, days(18) + minutes).unwrap_err();
+    assert!(
+        matches!(&old, EnrollmentError::CertificateRejected(text) if text.contains("old copy"))
+    );
+    let lost = world.renew(&second.certificate, &request, days(18) + minutes).unwrap_err();
+    assert!(matches!(lost, EnrollmentError::CertificateRejected(_)));
+    assert_eq!(world.findings(), ["IM0742"]);
+    world.renew(&third.certificate, &request, days(36)).unwrap();
+}
+
+#[test]
+fn expired_certificate_is_renewed_within_seven_days() {
+    let world = world();
+    let (token, request) = (world.token(), request());
+    let first = world.join(&token, &request, peer(5), AT_ONCE).unwrap();
+    world.connect(&first.certificate, AT_ONCE);
+    let late = world.renew(&first.certificate, &request, days(38)).unwrap_err();
+    assert!(matches!(&late, EnrollmentError::CertificateRejected(text) if text.contains("7 days")));
+    world.enroller.register.retire(world.now + days(31));
+    assert!(world.enroller.register.records().is_empty());
+    world.renew(&first.certificate, &request, days(36)).unwrap();
+    assert_eq!(world.enroller.register.records().len(), 1, "it may connect again");
+}
+
+#[test]
+fn revoked_unknown_and_unclaimed_proxies_do_not_renew() {
+    let world = world();
+    let request = request();
+    let first = world.join(&world.token(), &request, peer(5), AT_ONCE).unwrap();
+    let unclaimed = world.renew(&first.certificate, &request, days(2)).unwrap_err();
+    assert!(matches!(unclaimed, EnrollmentError::CertificateRejected(_)), "{unclaimed}");
+    world.connect(&first.certificate, AT_ONCE);
+    let other = world.renew(&first.certificate, &self::request(), days(2)).unwrap_err();
+    assert!(
+        matches!(&other, EnrollmentError::CertificateRejected(text) if text.contains("another key"))
+    );
+    let revocation = Revocation { at: world.now, reason: Some("stolen".to_owned()) };
+    world.enroller.register.revoke(first.id, revocation).unwrap();
+    let revoked = world.renew(&first.certificate, &request, days(2)).unwrap_err();
+    assert!(matches!(&revoked, EnrollmentError::Revoked(text) if text.contains("stolen")));
+    let elsewhere = self::world();
+    let foreign = elsewhere.renew(&first.certificate, &request, days(2)).unwrap_err();
+    assert!(matches!(foreign, EnrollmentError::CertificateRejected(_)));
+}
+
+#[test]
+fn certificate_newer_than_a_restored_state_is_accepted_with_a_finding() {
+    let world = world();
+    let (token, request) = (world.token(), request());
+    let first = world.join(&token, &request, peer(5), AT_ONCE).unwrap();
+    world.connect(&first.certificate, AT_ONCE);
+    let before = world.record(first.id);
+    let second = world.renew(&first.certificate, &request, days(18)).unwrap();
+    // The state is restored to before the renewal.
+    world.enroller.register.add((*before).clone()).unwrap();
+    let standing = before.standing(&verified(&second.certificate).presented(), world.now);
+    assert_eq!(standing, CertificateStanding::Newer);
+    world.renew(&second.certificate, &request, days(36)).unwrap();
+    assert_eq!(world.findings(), ["IM0743"]);
+    let credentials = world.record(first.id).credentials.clone().unwrap();
+    let predecessor = credentials.predecessor.unwrap();
+    assert_eq!(predecessor.serial, verified(&second.certificate).serial);
+}
+
+#[test]
+fn journal_names_each_enrollment_renewal_and_rejection() {
+    let world = world();
+    let (token, request) = (world.token(), request());
+    let first = world.join(&token, &request, peer(5), AT_ONCE).unwrap();
+    world.renew(&first.certificate, &request, SignedDuration::from_mins(1)).unwrap();
+    world.join(&token, &self::request(), peer(66), AT_ONCE).unwrap_err();
+    world.enroller.journal.flush();
+    let (entries, _) = world.store.journal(&JournalQuery::default()).unwrap();
+    let of = |kind: JournalKind| entries.iter().filter(move |entry| entry.kind == kind);
+    let rejected: Vec<_> = of(JournalKind::Enroll).filter(|entry| entry.is_rejected()).collect();
+    assert_eq!((of(JournalKind::Enroll).count(), rejected.len()), (2, 1));
+    assert_eq!(rejected[0].who, Actor::Machine { token: Some(token.id().clone()) });
+    assert_eq!(rejected[0].origin.as_deref(), Some("192.0.2.66:40000"));
+    let renewed: Vec<_> = of(JournalKind::Renew).collect();
+    assert_eq!((renewed.len(), renewed[0].subject.proxy), (1, Some(first.id)));
+}
