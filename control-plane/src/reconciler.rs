@@ -113,7 +113,6 @@ pub(crate) struct Reconciler {
     findings: watch::Sender<BTreeMap<ProxyId, Vec<Finding>>>,
     inactive_resources: watch::Sender<BTreeMap<ProxyId, InactiveResources>>,
     duplicate_findings: watch::Sender<BTreeMap<ProxyId, Finding>>,
-    convergence_view: watch::Sender<Convergence>,
 
     /// The window in which the changes of a burst are collected after a pass.
     settle: Duration,
@@ -132,7 +131,7 @@ pub(crate) struct Reconciler {
     clients: Clients,
     nack_tracker: NackTracker,
     rollout_order: RolloutOrder,
-    convergence: Convergence,
+    convergence: watch::Sender<Convergence>,
     /// Whether a proxy has disconnected or was forgotten since convergence was published.
     is_convergence_news: bool,
     pending_servers: PendingServers,
@@ -173,7 +172,7 @@ impl Reconciler {
         });
         let (inactive_resources, snapshot) = (watch::Sender::default(), watch::Sender::default());
         let duplicate_findings = watch::Sender::default();
-        let convergence_view = watch::Sender::default();
+        let convergence = watch::Sender::default();
         let feeds = StatusFeeds {
             duplicates: duplicate_findings.subscribe(),
             ready: ready.subscribe(),
@@ -185,7 +184,7 @@ impl Reconciler {
             findings: findings.subscribe(),
             disconnected: disconnected.subscribe(),
             inactive_resources: inactive_resources.subscribe(),
-            convergence: convergence_view.subscribe(),
+            convergence: convergence.subscribe(),
         };
         let issuer = Arc::clone(&authority);
         let reconciler = Self {
@@ -196,8 +195,7 @@ impl Reconciler {
             liveness: ProxyLiveness::default(),
             duplicates: Duplicates::default(),
             duplicate_findings,
-            convergence_view,
-            convergence: Convergence::default(),
+            convergence,
             is_convergence_news: false,
             started,
             disconnected,
@@ -354,7 +352,11 @@ impl Reconciler {
                 self.nack_tracker.disconnected(client);
                 let id = client.parse::<ProxyId>().ok();
                 if let Some(id) = id {
-                    self.convergence.depart(id, was_served, news.was_synced, now);
+                    self.convergence.send_if_modified(|convergence| {
+                        convergence.depart(id, was_served, news.was_synced, now);
+                        // Published with the rest of the pass.
+                        false
+                    });
                     self.is_convergence_news = true;
                 }
                 self.inactive_resources
@@ -427,7 +429,10 @@ impl Reconciler {
             self.hub.forget(client);
             self.nack_tracker.forget(client);
         }
-        self.convergence.retain_departed(|id| records.contains_key(&id));
+        self.convergence.send_if_modified(|convergence| {
+            convergence.retain_departed(|id| records.contains_key(&id));
+            false
+        });
         self.nack_tracker.prune(&self.clients);
     }
 }

@@ -1,8 +1,9 @@
 //! The connected clients, the compiled resources of each, and indexes by account and by service.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use foldhash::HashMap;
 use ironmesh_catalog::{Proxy, ServiceAccount, ServiceName, ServicePort, Snapshot};
 use ironmesh_xds_compile::{Changes, Compiled, Compiler};
 use ironmesh_xds_server::ClientKey;

@@ -148,30 +148,33 @@ impl Reconciler {
         let Some(snapshot) = self.snapshot_builder.snapshot() else { return };
         let (generations, revision) =
             (self.snapshot_builder.generations(), &snapshot.specification.revision);
-        let mut is_news = self.convergence.begin_pass(generations, revision, self.clients.len());
-        for client in clients.iter().filter(|client| self.clients.node(client).is_some()) {
-            let Ok(id) = client.parse::<ProxyId>() else { continue };
-            let effect = match client {
-                client if connected.contains(client) => Effect::Connected,
-                client if changed.contains(client) => Effect::Changed,
-                _ => Effect::None,
-            };
-            let lag = if self.inactive_resources.borrow().contains_key(&id) {
-                Some(Lag::Nacked)
-            } else if self.rollout_order.is_held(client) {
-                Some(Lag::Held)
-            } else if !self.hub.is_synced(client) {
-                Some(Lag::Updating)
-            } else {
-                None
-            };
-            is_news |= self.convergence.examine(id, effect, lag, now);
-        }
-        self.convergence.end_pass();
-        is_news |= std::mem::take(&mut self.is_convergence_news);
-        if is_news {
-            self.convergence_view.send_replace(self.convergence.clone());
-        }
+        let connected_count = self.clients.len();
+        // Changed in place: a copy for each pass would cost as much as all laggards.
+        self.convergence.send_if_modified(|convergence| {
+            let mut is_news = std::mem::take(&mut self.is_convergence_news);
+            is_news |= convergence.begin_pass(generations, revision, connected_count);
+            let inactive_resources = self.inactive_resources.borrow();
+            for client in clients.iter().filter(|client| self.clients.node(client).is_some()) {
+                let Ok(id) = client.parse::<ProxyId>() else { continue };
+                let effect = match client {
+                    client if connected.contains(client) => Effect::Connected,
+                    client if changed.contains(client) => Effect::Changed,
+                    _ => Effect::None,
+                };
+                let lag = if inactive_resources.contains_key(&id) {
+                    Some(Lag::Nacked)
+                } else if self.rollout_order.is_held(client) {
+                    Some(Lag::Held)
+                } else if !self.hub.is_synced(client) {
+                    Some(Lag::Updating)
+                } else {
+                    None
+                };
+                is_news |= convergence.examine(id, effect, lag, now);
+            }
+            convergence.end_pass();
+            is_news
+        });
     }
 
     /// A connected client as an input of the compiler.

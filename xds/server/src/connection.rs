@@ -22,6 +22,7 @@ use crate::memory_quota::MemoryQuota;
 use crate::peer::Peer;
 use crate::rejections::Rejections;
 use crate::service::Streams;
+use crate::when_woken::when_woken;
 
 mod frames;
 
@@ -154,15 +155,7 @@ impl Connections {
         let mut connection = std::pin::pin!(self.http2.serve_connection(io, service));
         let reason = tokio::select! {
             end = connection.as_mut() => return log_end(&peer, &end),
-            () = self.streams.shutdown.cancelled() => "shutdown",
-            () = peer.leave_requested() => "stream rejected",
-            () = peer.expires() => "certificate expired",
-            () = flood.cancelled() => {
-                self.flooded(&peer);
-                "frame flood"
-            }
-            () = age_reached(self.streams.limits.connection_age) => "maximum age reached",
-            () = peer.is_idle(IDLE_DEADLINE) => "idle",
+            reason = when_woken(self.reason_to_close(&peer, &flood)) => reason,
         };
         tracing::debug!(address = %peer.address, reason, "closing xDS connection");
         connection.as_mut().graceful_shutdown();
@@ -177,6 +170,23 @@ impl Connections {
             log_end(&peer, &end);
         } else {
             tracing::debug!(address = %peer.address, "client did not close the xDS connection in time");
+        }
+    }
+}
+
+impl Connections {
+    /// Returns when a connection must end, with the reason.
+    async fn reason_to_close(&self, peer: &Peer, flood: &CancellationToken) -> &'static str {
+        tokio::select! {
+            () = self.streams.shutdown.cancelled() => "shutdown",
+            () = peer.leave_requested() => "stream rejected",
+            () = peer.expires() => "certificate expired",
+            () = flood.cancelled() => {
+                self.flooded(peer);
+                "frame flood"
+            }
+            () = age_reached(self.streams.limits.connection_age) => "maximum age reached",
+            () = peer.is_idle(IDLE_DEADLINE) => "idle",
         }
     }
 }

@@ -3,10 +3,11 @@
 //! One lock protects it, held only briefly. Callers of [`Hub::publish`] are the only writers of a
 //! client's set; its streams are the only writers of its status.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use foldhash::HashMap;
 use ironmesh_xds_wire::{Node, ResourceSet, ResourceType, Version};
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -52,6 +53,7 @@ pub struct Hub {
 struct Clients {
     /// The number of the newest stream.
     last_stream: u64,
+    /// (A client key is an id from a verified certificate: no client can choose colliding ones.)
     by_key: HashMap<ClientKey, Client>,
     /// The clients that have changed since [`Hub::take_changed`], each once.
     changed: Vec<ClientKey>,

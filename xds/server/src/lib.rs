@@ -120,6 +120,7 @@ mod subscription;
 mod test_resources;
 mod validity;
 mod variant;
+mod when_woken;
 
 pub use connection::SILENCE_LIMIT;
 pub use counters::{CloseReason, ConnectionRejection, Counters};

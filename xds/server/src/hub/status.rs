@@ -35,7 +35,7 @@ pub struct ClientStatus {
     /// The current NACKs.
     pub nacks: BTreeMap<(ResourceType, Arc<str>), Nack>,
     /// The types of which it has not ACKed all of its set. All of them, if it has no set.
-    pub(super) behind: BTreeSet<ResourceType>,
+    pub(super) behind: [bool; ResourceType::ALL.len()],
     /// Whether it had ACKed all of its set when its last stream ended.
     pub(super) was_synced: bool,
     /// The stream whose initial versions of clusters are not known yet.
@@ -48,7 +48,7 @@ pub struct ClientStatus {
 impl ClientStatus {
     /// Whether the client has ACKed all of the set that was published last.
     pub(super) fn is_synced(&self) -> bool {
-        self.behind.is_empty()
+        !self.behind.contains(&true)
     }
 
     /// Whether the client has ACKed this version of this resource.

@@ -32,18 +32,20 @@ impl Client {
 
     /// Evaluates the types again that may have changed.
     fn evaluate(&mut self, may_have_changed: impl Fn(ResourceType, &ResourceSet) -> bool) {
-        let behind = self.set.borrow().as_ref().map(|set| {
-            let types = ResourceType::ALL.into_iter();
-            let behind = types.filter(|of| {
-                if may_have_changed(*of, set) {
-                    !is_synced(*of, self.acked(*of), set.of(*of))
+        let set = self.set.borrow();
+        let mut behind = [true; ResourceType::ALL.len()];
+        if let Some(set) = &*set {
+            let types = ResourceType::ALL.into_iter().zip(self.status.behind);
+            for (is_behind, (of, was_behind)) in behind.iter_mut().zip(types) {
+                *is_behind = if may_have_changed(of, set) {
+                    !is_synced(of, self.acked(of), set.of(of))
                 } else {
-                    self.status.behind.contains(of)
-                }
-            });
-            behind.collect()
-        });
-        self.status.behind = behind.unwrap_or_else(|| ResourceType::ALL.into());
+                    was_behind
+                };
+            }
+        }
+        drop(set);
+        self.status.behind = behind;
     }
 
     /// The versions of a type that decide: those of the newest aggregated stream, because a hot restart has two. Without

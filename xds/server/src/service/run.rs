@@ -22,6 +22,7 @@ use crate::rate_limiter::RateLimiter;
 use crate::separate::Separate;
 use crate::stream::{Nacked, StreamOutput};
 use crate::variant::Variant;
+use crate::when_woken::when_woken;
 
 /// The time that a client may take to send its node.
 pub(super) const FIRST_REQUEST_DEADLINE: Duration = Duration::from_secs(10);
@@ -100,8 +101,8 @@ impl Streams {
         let mut stream = Separate::new(variant, only);
         // Created once and not at each iteration, which would register and deregister a waker each
         // time.
-        let mut end =
-            pin!(self.end(peer, Arc::clone(&connection.client), connection.disconnects.clone()));
+        let end = self.end(peer, Arc::clone(&connection.client), connection.disconnects.clone());
+        let mut end = pin!(when_woken(end));
         let mut timer = pin!(sleep_until(Instant::now()));
         let set = connection.sets.borrow_and_update().clone();
         let mut has_set = set.is_some();
@@ -110,6 +111,7 @@ impl Streams {
         drop(request);
         let end = loop {
             let delivered = tokio::select! {
+                biased;
                 delivered = deliver(stream.variant(), &connection, outputs, responses) => delivered,
                 // Even while the task waits for a slow reader.
                 end = end.as_mut() => Err(end),
