@@ -187,6 +187,11 @@ impl MeasuredControlPlane {
         SocketAddr::from((self.host, XDS))
     }
 
+    /// The address of the enrollment listener.
+    pub(crate) fn enrollment(&self) -> SocketAddr {
+        SocketAddr::from((self.host, ENROLLMENT))
+    }
+
     pub(crate) fn id(&self) -> anyhow::Result<u32> {
         self.child.as_ref().and_then(Child::id).context("the control plane is not running")
     }
@@ -283,7 +288,7 @@ pub(crate) fn free_host() -> anyhow::Result<Ipv4Addr> {
     for _ in 0..100 {
         let [a, b, ..] = *uuid::Uuid::new_v4().as_bytes();
         let host = Ipv4Addr::new(127, 64 + a % 150, b, 1);
-        if [XDS, ADMIN].iter().all(|port| TcpListener::bind((host, *port)).is_ok()) {
+        if [XDS, ENROLLMENT, ADMIN].iter().all(|port| TcpListener::bind((host, *port)).is_ok()) {
             return Ok(host);
         }
     }
@@ -291,6 +296,7 @@ pub(crate) fn free_host() -> anyhow::Result<Ipv4Addr> {
 }
 
 pub(crate) const XDS: u16 = 15128;
+const ENROLLMENT: u16 = 15129;
 const ADMIN: u16 = 15014;
 const START_DEADLINE: Duration = Duration::from_secs(60);
 /// The folder of the link targets. It is hidden, so the control plane reads its files only by the links.

@@ -3,6 +3,7 @@
 mod consul;
 mod enforcement;
 mod large_policy;
+mod machines;
 mod operations;
 mod parts;
 mod traffic;
@@ -32,6 +33,8 @@ pub enum Part {
     Policy,
     /// Operators' requests: the wait for a policy revision, and the list of proxies
     Operations,
+    /// Machines that enroll by tokens and renew, all at once
+    Machines,
     /// Withdrawal and restoration of a grant, with two real Envoys
     Grants,
     /// Discovery from a real Consul with many services
@@ -97,6 +100,11 @@ pub async fn run(options: &RunOptions) -> anyhow::Result<Report> {
         let operations = operations::measure(options).await.context("with operators' requests")?;
         let shape = operations::SHAPE.to_string();
         rows.extend(operations.into_iter().map(|row| of(&shape, row)));
+    }
+    if options.parts.contains(&Part::Machines) {
+        let machines = machines::measure(options).await.context("with machines that enroll")?;
+        let shape = machines::SHAPE.to_string();
+        rows.extend(machines.into_iter().map(|row| of(&shape, row)));
     }
     let mut has = |what: &str, program: &Path, remedy: &str| {
         let has = program.exists();

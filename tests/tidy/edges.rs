@@ -22,6 +22,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
             "ironmesh-admin",
             "ironmesh-catalog",
             "ironmesh-cert",
+            "ironmesh-enrollment",
             "ironmesh-store",
             "ironmesh-xds-wire",
         ],
