@@ -17,5 +17,6 @@ mod modules;
 mod smi;
 mod source;
 mod tables;
+mod threats;
 mod words;
 mod workspace;
