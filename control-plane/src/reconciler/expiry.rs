@@ -70,7 +70,7 @@ fn about(records: &[&JoinRecord], finding: impl Fn(String) -> Finding) -> Vec<Fi
     let [first, ..] = records else { return Vec::new() };
     let service = first.services.first().map(ToString::to_string).unwrap_or_default();
     let help = format!(
-        "enroll it again: `ironmesh proxy bootstrap --service {service} --address {} --out DIR`, start its Envoy with that bootstrap, then `ironmesh proxy revoke {}`",
+        "on its machine, run `ironmesh proxy bootstrap --renew DIR`, at most 7 days after the end; if that is not possible, enroll it again: `ironmesh proxy bootstrap --service {service} --address {} --out DIR`, start its Envoy with that bootstrap, then `ironmesh proxy revoke {}`",
         first.mesh_address.ip(),
         first.display_name()
     );
@@ -122,6 +122,9 @@ mod tests {
         assert!(warning.starts_with("warning[IM0733]") && warning.contains("10.0.0.1:15003"));
         let [error] = &found(&short, 30)[..] else { panic!("{:?}", found(&short, 30)) };
         assert!(error.starts_with("error[IM0734]") && error.contains("`default/store`"), "{error}");
+        let records = [record(1, 30)].map(|one| (one.id, Arc::new(one)));
+        let help = findings(&records.into_iter().collect(), then(30)).remove(0).help.unwrap();
+        assert!(help.starts_with("on its machine, run `ironmesh proxy bootstrap --renew DIR`"));
         let year = [record(1, 24 * 365)];
         assert!(found(&year, 24 * 350).is_empty());
         assert_eq!(found(&year, 24 * 352).len(), 1);
