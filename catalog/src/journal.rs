@@ -8,10 +8,10 @@ use std::str::FromStr;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::join_token::TokenId;
 use crate::name::{ServiceAccount, ServiceName};
 use crate::proxy::ProxyId;
 use crate::specification::PolicyRevision;
+use crate::token_id::TokenId;
 
 /// One change of the mesh, or the rejection of one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -47,6 +47,7 @@ pub mod splits;
 pub mod tcp_access;
 pub mod telemetries;
 pub mod text;
+mod token_id;
 mod unknown_fields;
 pub mod upstream_settings;
 
@@ -67,7 +68,7 @@ pub use grants::{Grant, Grants};
 pub use identity::{ControlPlaneId, ProxySpiffeId, SpiffeId, TrustDomain};
 pub use ingress::{IngressRule, IngressRules};
 pub use ip_range::IpRange;
-pub use join_token::{InvalidTokenId, JoinToken, TokenId, TokenMisuse, TokenState, TokenUse};
+pub use join_token::{JoinToken, TokenMisuse, TokenState, TokenUse};
 pub use journal::{Actor, JournalEntry, JournalKind, JournalOutcome, JournalQuery, JournalSubject};
 pub use labels::Labels;
 pub use locality::Locality;
@@ -104,5 +105,6 @@ pub use snapshot::{
 };
 pub use specification::{MeshSpecification, PolicyRevision};
 pub use tcp_access::{Callers, TcpAccess, TcpAccesses};
+pub use token_id::{InvalidTokenId, TokenId};
 pub use unknown_fields::{UnknownFields, UnknownFieldsTooLarge};
 pub use upstream_settings::{EffectiveSetting, UpstreamSettings};

@@ -15,11 +15,11 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::join_token::TokenId;
 use crate::labels::Labels;
 use crate::locality::Locality;
 use crate::name::ServiceName;
 use crate::proxy_name::ProxyName;
+use crate::token_id::TokenId;
 use crate::unknown_fields::UnknownFields;
 
 pub use credentials::{

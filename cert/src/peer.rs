@@ -6,7 +6,6 @@
 use aws_lc_rs::digest;
 use ironmesh_catalog::{KeyHash, PresentedCertificate, ProxySpiffeId};
 use jiff::Timestamp;
-use x509_parser::time::ASN1Time;
 
 use crate::inspect;
 use crate::profile::hex;
@@ -22,8 +21,6 @@ pub struct VerifiedProxy {
     pub public_key: Vec<u8>,
     /// Its serial number, in lower-case hexadecimal.
     pub serial: String,
-    /// When its validity begins.
-    pub not_before: Timestamp,
     /// When the certificate expires or expired.
     pub not_after: Timestamp,
 }
@@ -34,16 +31,13 @@ impl VerifiedProxy {
     pub fn read(leaf: &[u8]) -> Result<Self, PeerError> {
         let identity = proxy_identity(leaf)?;
         let certificate = inspect::parse(leaf).map_err(|_| PeerError::Unreadable)?;
-        let time = |time: ASN1Time| {
-            Timestamp::from_second(time.timestamp()).map_err(|_| PeerError::Unreadable)
-        };
+        let not_after = certificate.validity().not_after.timestamp();
         Ok(Self {
             identity,
             certificate: leaf.to_vec(),
             public_key: certificate.public_key().raw.to_vec(),
             serial: hex(certificate.raw_serial()),
-            not_before: time(certificate.validity().not_before)?,
-            not_after: time(certificate.validity().not_after)?,
+            not_after: Timestamp::from_second(not_after).map_err(|_| PeerError::Unreadable)?,
         })
     }
 
@@ -52,7 +46,6 @@ impl VerifiedProxy {
         PresentedCertificate {
             key: key_hash(&self.public_key),
             serial: self.serial.clone(),
-            begins_at: self.not_before,
             expires_at: self.not_after,
         }
     }

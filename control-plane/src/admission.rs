@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use ironmesh_catalog::{CertificateStanding, CertificateState, ProxyId, TrustDomain};
+use ironmesh_catalog::{
+    CertificateStanding, CertificateState, JournalEntry, JournalOutcome, ProxyId, TrustDomain,
+};
 use ironmesh_cert::peer::{VerifiedProxy, proxy_identity};
 use ironmesh_xds_server::{Admission, ClientKey, Completion, Peer, StreamRejection};
 use ironmesh_xds_wire::{EnvoyVersion, LoggedCall, Node};
@@ -100,20 +102,27 @@ impl Admission for ProxyAdmission {
             _ => {}
         }
         let standing = record.standing(&presented, now);
-        if let Some(alarm) = CertificateAlarm::of(standing) {
-            self.alarms.raise(&record, alarm, peer.address, now);
-        }
-        match standing {
-            CertificateStanding::Older => reject(format!(
+        let alarm = CertificateAlarm::of(standing);
+        let is_first =
+            alarm.is_some_and(|alarm| self.alarms.raise(&record, alarm, peer.address, now));
+        let reason = match standing {
+            CertificateStanding::Older => format!(
                 "this certificate of proxy {id} is an old copy: it was renewed, and its successor is in use"
-            )),
-            CertificateStanding::OtherKey => reject(format!(
+            ),
+            CertificateStanding::OtherKey => format!(
                 "this certificate of proxy {id} is for another key than the one that the proxy enrolled with"
-            )),
+            ),
             CertificateStanding::Current
             | CertificateStanding::Predecessor
-            | CertificateStanding::Newer => Ok(id.to_string().into()),
+            | CertificateStanding::Newer => return Ok(id.to_string().into()),
+        };
+        // An Envoy repeats its attempt for ever.
+        if is_first {
+            let outcome = JournalOutcome::Rejected { reason: reason.clone() };
+            let entry = claim(&record, peer.address, now);
+            self.journal.record(JournalEntry { outcome, ..entry });
         }
+        reject(reason)
     }
 
     /// Records the first use of the proxy's certificate. A thousand proxies that connect at once share a few writes,

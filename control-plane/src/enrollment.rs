@@ -134,7 +134,7 @@ fn holder(token: Option<&TokenId>) -> Actor {
 fn unavailable(error: &(dyn std::error::Error + 'static)) -> EnrollmentError {
     tracing::error!(error = chain(error), "cannot store an enrollment or a renewal");
     EnrollmentError::Unavailable(
-        "the control plane cannot write its state: try again; its own log says why".to_owned(),
+        "the control plane cannot write its state: try again, and see its log".to_owned(),
     )
 }
 

@@ -41,6 +41,8 @@ const FAMILIES: [(&str, &str); 24] = [
     ("ironmesh_endpoints_services_flapping", "gauge"),
     ("ironmesh_endpoints_services_held", "gauge"),
     ("ironmesh_endpoints_services_stale", "gauge"),
+    ("ironmesh_enrollment_connections_lost", "counter"),
+    ("ironmesh_enrollment_requests", "counter"),
     ("ironmesh_mesh_findings", "gauge"),
     ("ironmesh_policy_stale", "gauge"),
     ("ironmesh_provider_stale", "gauge"),

@@ -51,8 +51,6 @@ pub struct PresentedCertificate {
     pub key: KeyHash,
     /// Its serial number, in lower-case hexadecimal.
     pub serial: String,
-    /// The beginning of its validity.
-    pub begins_at: Timestamp,
     /// When it expires.
     pub expires_at: Timestamp,
 }
@@ -82,15 +80,26 @@ impl ProxyCredentials {
         Self { key, current, predecessor: None }
     }
 
-    /// The credentials that the first use of a certificate binds, in a record without any.
-    pub fn bound_by(presented: &PresentedCertificate) -> Self {
+    /// The credentials that the first use of a certificate binds, in a record without any. (A certificate does not have
+    /// the time of its issue: its validity begins earlier.)
+    pub fn bound_by(presented: &PresentedCertificate, issued_at: Timestamp) -> Self {
         let current = IssuedCertificate {
             serial: presented.serial.clone(),
-            issued_at: presented.begins_at,
+            issued_at,
             expires_at: presented.expires_at,
             first_used_at: None,
         };
         Self::new(presented.key.clone(), current)
+    }
+
+    /// The credentials with a certificate that is newer than the stored state. Its lifetime is taken to be that of the
+    /// current one.
+    pub fn restored_by(&self, presented: &PresentedCertificate) -> Self {
+        let lifetime = self.current.expires_at.duration_since(self.current.issued_at);
+        Self::bound_by(
+            presented,
+            presented.expires_at.saturating_sub(lifetime).unwrap_or(presented.expires_at),
+        )
     }
 
     /// What a presented certificate is to them.
@@ -144,18 +153,17 @@ mod tests {
         PresentedCertificate {
             key: KeyHash("k".to_owned()),
             serial: serial.to_owned(),
-            begins_at: at(begins),
             expires_at: at(begins + 1000),
         }
     }
 
     fn issued(serial: &str, at_minute: i64) -> IssuedCertificate {
-        ProxyCredentials::bound_by(&presented(serial, at_minute)).current
+        ProxyCredentials::bound_by(&presented(serial, at_minute), at(at_minute)).current
     }
 
     #[test]
     fn predecessor_counts_until_the_overlap_after_first_use_of_its_successor() {
-        let first = ProxyCredentials::bound_by(&presented("1", 0));
+        let first = ProxyCredentials::bound_by(&presented("1", 0), at(0));
         let mut second = first.renewed(CertificateStanding::Current, issued("2", 500));
         let of = |credentials: &ProxyCredentials, serial, begins, minute| {
             credentials.standing(&presented(serial, begins), at(minute))
@@ -172,7 +180,7 @@ mod tests {
 
     #[test]
     fn lost_renewal_is_replaced_by_the_next_one() {
-        let first = ProxyCredentials::bound_by(&presented("1", 0));
+        let first = ProxyCredentials::bound_by(&presented("1", 0), at(0));
         let lost = first.renewed(CertificateStanding::Current, issued("2", 500));
         let again = lost.renewed(CertificateStanding::Predecessor, issued("3", 501));
         assert_eq!(again.current.serial, "3");
@@ -182,7 +190,7 @@ mod tests {
 
     #[test]
     fn other_key_and_newer_certificate_have_standings_of_their_own() {
-        let credentials = ProxyCredentials::bound_by(&presented("1", 0));
+        let credentials = ProxyCredentials::bound_by(&presented("1", 0), at(0));
         assert_eq!(credentials.standing(&presented("9", 1), at(2)), CertificateStanding::Newer);
         let other = PresentedCertificate { key: KeyHash("x".to_owned()), ..presented("1", 0) };
         assert_eq!(credentials.standing(&other, at(2)), CertificateStanding::OtherKey);

@@ -58,19 +58,20 @@ struct Raised {
 pub(crate) struct Alarms(Mutex<BTreeMap<(CertificateAlarm, ProxyId), Raised>>);
 
 impl Alarms {
-    /// Raises an alarm about a certificate of a proxy. Logs only the first one of its kind.
+    /// Raises an alarm about a certificate of a proxy. Logs only the first one of its kind, and returns whether this is
+    /// the first.
     pub(crate) fn raise(
         &self,
         record: &JoinRecord,
         alarm: CertificateAlarm,
         from: SocketAddr,
         now: Timestamp,
-    ) {
+    ) -> bool {
         let mut raised = self.0.lock();
         raised.retain(|_, one| !is_over(one, now));
         let key = (alarm, record.id);
         if raised.len() >= MAX_ALARMS && !raised.contains_key(&key) {
-            return;
+            return false;
         }
         let name = record.display_name().to_string();
         let one = raised.entry(key).or_insert_with(|| {
@@ -79,6 +80,7 @@ impl Alarms {
         });
         (one.from, one.at) = (from, now);
         one.count += 1;
+        one.count == 1
     }
 
     /// The findings about certificates and about these tokens.

@@ -53,12 +53,12 @@ impl MachineEnrollment {
         now: Timestamp,
     ) -> Result<Enrolled, EnrollmentError> {
         let token = OneTimeToken::parse(&enrollment.token);
-        let joined = match &token {
+        let enrolled = match &token {
             Some(token) => self.join_by(token, enrollment, peer, now),
             None => Err(Rejection::of_token("the text is no token: it may be truncated")),
         };
         let who = holder(token.as_ref().map(OneTimeToken::id));
-        match joined {
+        match enrolled {
             Ok((record, certificate)) => {
                 let response = self.response(&record, certificate);
                 self.record(JournalKind::Enroll, who, peer, subject(&record), None, now);
@@ -91,14 +91,7 @@ impl MachineEnrollment {
             TokenState::Expired => return Err(Rejection::of_token("the token has expired")),
             TokenState::Revoked => return Err(Rejection::of_token("the token is revoked")),
         }
-        check_address(address).map_err(EnrollmentError::AddressRejected)?;
-        if !stored.value.allows(address) {
-            let range = stored.value.addresses.map(|range| range.to_string()).unwrap_or_default();
-            let problem = format!(
-                "the token does not allow the address {address}: state one in {range} (`--address`)"
-            );
-            return Err(EnrollmentError::AddressRejected(problem).into());
-        }
+        check_range(&stored.value, address, peer)?;
         let used = TokenUse {
             at: now,
             from: peer,
@@ -145,11 +138,7 @@ impl MachineEnrollment {
             }
             (None, _) => {
                 let address = enrollment.address.unwrap_or_else(|| peer.ip()).to_canonical();
-                check_address(address).map_err(EnrollmentError::AddressRejected)?;
-                if !stored.value.allows(address) {
-                    let problem = format!("the token does not allow the address {address}");
-                    return Err(EnrollmentError::AddressRejected(problem).into());
-                }
+                check_range(&stored.value, address, peer)?;
                 self.issue(stored, &used, address, enrollment, now)
             }
         }
@@ -225,4 +214,29 @@ impl MachineEnrollment {
         })?;
         Ok(stored)
     }
+}
+
+/// Rejects an address of the proxy, or of its connection, that the token does not allow. Of the connection too: else a
+/// token with a range could be used from anywhere, by a machine that states an address of the range.
+fn check_range(
+    token: &JoinToken,
+    address: IpAddr,
+    peer: SocketAddr,
+) -> Result<(), EnrollmentError> {
+    check_address(address).map_err(EnrollmentError::AddressRejected)?;
+    let range = token.addresses.map(|range| range.to_string()).unwrap_or_default();
+    let from = peer.ip().to_canonical();
+    if !token.allows(from) {
+        let problem = format!(
+            "the token does not allow connections from {from}, only from {range}: create one with a range that has the addresses of the machine and of its connection (`--address`)"
+        );
+        return Err(EnrollmentError::AddressRejected(problem));
+    }
+    if !token.allows(address) {
+        let problem = format!(
+            "the token does not allow the address {address}: state one in {range} (`--address`)"
+        );
+        return Err(EnrollmentError::AddressRejected(problem));
+    }
+    Ok(())
 }

@@ -123,7 +123,7 @@ impl MachineEnrollment {
                 "the certificate of proxy {name} was renewed, and its successor is in use: this machine has an old copy; {ENROLL_AGAIN}"
             )),
             CertificateStanding::OtherKey => rejected(format!(
-                "the key of proxy {name} is another one: this machine has an old copy; {ENROLL_AGAIN}"
+                "proxy {name} has a different key: this machine has an old copy; {ENROLL_AGAIN}"
             )),
             standing => Ok(standing),
         }
@@ -142,13 +142,15 @@ fn with_certificate(
     renewal: &ProxyRenewal,
     new: IssuedCertificate,
 ) -> JoinRecord {
-    let presented = ProxyCredentials::bound_by(&renewal.proxy.presented());
+    let presented = renewal.proxy.presented();
     let expires_at = new.expires_at;
     let credentials = match (&record.credentials, standing) {
-        (Some(known), CertificateStanding::Current | CertificateStanding::Predecessor) => {
-            known.renewed(standing, new)
+        (Some(known), CertificateStanding::Newer) => {
+            known.restored_by(&presented).renewed(CertificateStanding::Current, new)
         }
-        _ => presented.renewed(CertificateStanding::Current, new),
+        (Some(known), _) => known.renewed(standing, new),
+        (None, _) => ProxyCredentials::bound_by(&presented, record.enrolled_at)
+            .renewed(CertificateStanding::Current, new),
     };
     JoinRecord {
         credentials: Some(credentials),

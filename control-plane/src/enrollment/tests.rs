@@ -308,10 +308,22 @@ fn unusable_tokens_look_the_same() {
 fn address_outside_the_range_leaves_the_token_unused() {
     let world = world();
     let token = world.token_for(|token| token.addresses = Some("192.0.2.0/30".parse().unwrap()));
-    let error = world.join(&token, &request(), peer(5), AT_ONCE).unwrap_err();
-    assert!(
-        matches!(&error, EnrollmentError::AddressRejected(text) if text.contains("192.0.2.0/30"))
-    );
+    let rejected = |stated: Option<&str>, from| {
+        let enrollment = Enrollment {
+            token: token.text(),
+            request: request(),
+            address: stated.map(|address| address.parse().unwrap()),
+            metadata: Map::new(),
+        };
+        match world.enroller.join(&enrollment, peer(from), world.now).unwrap_err() {
+            EnrollmentError::AddressRejected(reason) => reason,
+            error => panic!("{error}"),
+        }
+    };
+    for (stated, from) in [(None, 5), (Some("192.0.2.1"), 5), (Some("192.0.2.9"), 1)] {
+        assert!(rejected(stated, from).contains("192.0.2.0/30"), "{stated:?} {from}");
+    }
+    assert!(rejected(Some("0.0.0.0"), 1).contains("0.0.0.0"));
     world.join(&token, &request(), peer(2), AT_ONCE).unwrap();
 }
 
@@ -422,6 +434,54 @@ fn revoked_unknown_and_unclaimed_proxies_do_not_renew() {
     let elsewhere = self::world();
     let foreign = elsewhere.renew(&first.certificate, &request, days(2)).unwrap_err();
     assert!(matches!(foreign, EnrollmentError::CertificateRejected(_)));
+}
+
+#[test]
+fn certificate_for_another_key_than_the_bound_one_is_rejected_with_an_alarm() {
+    let world = world();
+    let (token, request) = (world.token(), request());
+    let first = world.join(&token, &request, peer(5), AT_ONCE).unwrap();
+    let mut record = (*world.record(first.id)).clone();
+    record.credentials.as_mut().unwrap().key = self::request().key_hash();
+    world.enroller.register.add(record).unwrap();
+    let error = world.renew(&first.certificate, &request, AT_ONCE).unwrap_err();
+    assert!(
+        matches!(&error, EnrollmentError::CertificateRejected(text) if text.contains("different key"))
+    );
+    assert_eq!(world.findings(), ["IM0742"]);
+}
+
+#[test]
+fn text_of_a_token_is_not_in_the_state() {
+    let world = world();
+    let (unused, used) = (world.token(), world.token());
+    world.join(&used, &request(), peer(5), AT_ONCE).unwrap();
+    let state = world.folder.path().join("state");
+    let files = fs_err::read_dir(&state).unwrap().map(|entry| entry.unwrap().path());
+    let files: Vec<_> = files.filter(|path| path.is_file()).collect();
+    assert!(!files.is_empty());
+    for (path, token) in files.iter().flat_map(|path| [(path, &unused), (path, &used)]) {
+        let text = token.text();
+        let secret = text.expose().rsplit('_').next().unwrap().as_bytes();
+        let content = fs_err::read(path).unwrap();
+        assert!(!content.windows(secret.len()).any(|part| part == secret), "{}", path.display());
+    }
+}
+
+#[test]
+fn record_of_an_earlier_version_is_bound_by_its_first_renewal() {
+    let world = world();
+    let (token, request) = (world.token(), request());
+    let first = world.join(&token, &request, peer(5), AT_ONCE).unwrap();
+    let mut record = (*world.record(first.id)).clone();
+    record.credentials = None;
+    world.enroller.register.add(record).unwrap();
+    world.renew(&first.certificate, &request, days(1) / 2).unwrap();
+    let credentials = world.record(first.id).credentials.clone().unwrap();
+    assert_eq!(credentials.key, request.key_hash());
+    let predecessor = credentials.predecessor.unwrap();
+    assert_eq!(predecessor.serial, verified(&first.certificate).serial);
+    assert_eq!(predecessor.issued_at, world.record(first.id).enrolled_at);
 }
 
 #[test]

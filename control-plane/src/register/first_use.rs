@@ -15,11 +15,10 @@ impl CertificateFirstUse {
     /// The record with this use, if that changes it: the first use claims the proxy, binds its key, and ends the overlap
     /// with the predecessor of its certificate.
     pub(crate) fn updated_record(&self, record: &JoinRecord) -> Option<JoinRecord> {
-        let bound = || ProxyCredentials::bound_by(&self.certificate);
         let mut credentials = match &record.credentials {
-            None => bound(),
+            None => ProxyCredentials::bound_by(&self.certificate, record.enrolled_at),
             Some(known) => match known.standing(&self.certificate, self.at) {
-                CertificateStanding::Newer => bound(),
+                CertificateStanding::Newer => known.restored_by(&self.certificate),
                 _ => known.clone(),
             },
         };

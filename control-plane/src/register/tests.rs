@@ -42,7 +42,6 @@ fn first_use(at: Timestamp) -> CertificateFirstUse {
     let certificate = PresentedCertificate {
         key: KeyHash("k".to_owned()),
         serial: "1".to_owned(),
-        begins_at: at,
         expires_at: at + SignedDuration::from_hours(24 * 365),
     };
     CertificateFirstUse { at, certificate }

@@ -175,7 +175,6 @@ fn first_use(record: &JoinRecord, at: Timestamp) -> CertificateFirstUse {
     let certificate = PresentedCertificate {
         key: KeyHash("k".to_owned()),
         serial: "1".to_owned(),
-        begins_at: at,
         expires_at: record.certificate_expires_at,
     };
     CertificateFirstUse { at, certificate }
