@@ -17,6 +17,7 @@ use ironmesh_catalog::{JournalQuery, ServiceName, TokenId};
 
 use crate::api::{Readiness, RevisionList, RollbackRequest, RolledBack};
 use crate::audit::AuditView;
+use crate::certificates::CertificateList;
 use crate::convergence::{ConvergenceView, WaitAnswer, WaitRequest};
 use crate::endpoints::{AcceptedEndpoints, EndpointList};
 use crate::enrollment::{BootstrapRequest, BootstrapResponse, RevokeRequest, Revoked};
@@ -115,6 +116,11 @@ impl Client {
     /// All resources of the proxy with this name, or whose UUID is or begins with `id`.
     pub async fn proxy_config(&self, id: &str) -> Result<ProxyConfig, ClientError> {
         self.call::<(), _>(Method::GET, &format!("/v1/proxies/{id}/config"), None).await
+    }
+
+    /// The certificates of the mesh.
+    pub async fn certificates(&self) -> Result<CertificateList, ClientError> {
+        self.call::<(), _>(Method::GET, "/v1/certificates", None).await
     }
 
     /// Creates tokens by which machines enroll.

@@ -6,6 +6,7 @@
 
 mod api;
 mod audit;
+mod certificates;
 mod client;
 mod convergence;
 mod endpoints;
@@ -26,6 +27,10 @@ pub use api::{
     RejectedHandshake, RelatedView, RevisionList, RevisionView, RollbackRequest, RolledBack,
 };
 pub use audit::{AuditView, DeniedRequest, DeniedView, OthersView};
+pub use certificates::{
+    CertificateKind, CertificateKindSummary, CertificateList, CertificateProblem,
+    CertificateRenewer, CertificateSummary, CertificateUse, CertificateView,
+};
 pub use client::{Client, ClientError};
 pub use convergence::{
     ConvergenceView, LaggardView, MAX_LAGGARDS, MAX_WAIT, SyncState, WaitAnswer, WaitOutcome,

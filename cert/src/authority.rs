@@ -8,6 +8,7 @@ use std::error::Error;
 use ironmesh_catalog::{CertificateStore, StoreError, TrustBundle, TrustDomain};
 use jiff::Timestamp;
 
+use crate::facts::CertificateFacts;
 use crate::inspect::{self, Failure};
 use crate::material::{Material, Signer};
 use crate::profile;
@@ -22,6 +23,8 @@ pub struct Authority {
     root: IssuerSpan,
     intermediate: IssuerSpan,
     intermediate_renew_at: Timestamp,
+    root_facts: CertificateFacts,
+    intermediate_facts: CertificateFacts,
 }
 
 impl Authority {
@@ -97,6 +100,16 @@ impl Authority {
         TrustBundle { roots: self.material.root_certificate.clone() }
     }
 
+    /// The facts about the root.
+    pub fn root_facts(&self) -> &CertificateFacts {
+        &self.root_facts
+    }
+
+    /// The facts about the intermediate.
+    pub fn intermediate_facts(&self) -> &CertificateFacts {
+        &self.intermediate_facts
+    }
+
     pub(crate) fn signer(&self) -> &Signer {
         &self.signer
     }
@@ -136,6 +149,8 @@ impl Authority {
             root: span(&material.root_certificate)?,
             intermediate: span(&material.intermediate_certificate)?,
             intermediate_renew_at: material.intermediate_renew_at()?,
+            root_facts: material.root_facts()?,
+            intermediate_facts: material.intermediate_facts()?,
             material,
         })
     }

@@ -20,6 +20,8 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer as _;
 use x509_parser::time::ASN1Time;
 
+use crate::facts::CertificateFacts;
+use crate::profile;
 use crate::tls::{self, TlsError};
 
 /// The reason why an operation failed; the caller adds the operation.
@@ -128,6 +130,21 @@ pub(crate) fn lifetime_of_pem(pem: &str) -> Result<(Timestamp, Timestamp), Failu
     let validity = parse(&der)?.validity().clone();
     let time = |t: ASN1Time| Timestamp::from_second(t.timestamp());
     Ok((time(validity.not_before)?, time(validity.not_after)?))
+}
+
+/// The facts about the one certificate in `pem` that it states itself: not its issue date, and not its renewal.
+pub(crate) fn facts_of_pem(pem: &str) -> Result<CertificateFacts, Failure> {
+    let der = CertificateDer::from_pem_slice(pem.as_bytes())?;
+    let certificate = parse(&der)?;
+    let name = certificate.subject().iter_common_name().next().ok_or("no common name")?;
+    Ok(CertificateFacts {
+        name: name.as_str()?.to_owned(),
+        subject: uri_names(&certificate)?.join(", "),
+        serial: profile::hex(certificate.raw_serial()),
+        issued_at: None,
+        not_after: lifetime_of_pem(pem)?.1,
+        renew_at: None,
+    })
 }
 
 /// The URI names of the one certificate in `pem`.

@@ -16,6 +16,7 @@ use jiff::Timestamp;
 use rcgen::PublicKeyData;
 
 use crate::authority::Authority;
+use crate::facts::CertificateFacts;
 use crate::inspect::Failure;
 use crate::peer::key_hash;
 use crate::profile::{self, Purpose};
@@ -70,8 +71,8 @@ pub struct ControlPlaneCertificate {
     pub key: Secret,
     /// The time of its replacement.
     pub renewal: Renewal,
-    /// The end of its validity.
-    pub not_after: Timestamp,
+    /// What operators see of it.
+    pub facts: CertificateFacts,
 }
 
 /// The names by which clients reach the control plane. Envoys of the mesh verify its SPIFFE ID instead; other
@@ -162,7 +163,15 @@ impl Authority {
                 names,
                 validity,
             };
-            let (chain, _) = self.sign(&leaf, &key)?;
+            let (chain, serial) = self.sign(&leaf, &key)?;
+            let facts = CertificateFacts {
+                name: leaf.common_name.to_owned(),
+                subject: leaf.identity.to_string(),
+                serial,
+                issued_at: Some(validity.issued_at),
+                not_after: validity.not_after,
+                renew_at: Some(validity.renew_at()),
+            };
             Ok(ControlPlaneCertificate {
                 chain,
                 key: Secret::new(key.serialize_pem()),
@@ -172,7 +181,7 @@ impl Authority {
                     renew_at: validity.renew_at(),
                     patience: CONTROL_PLANE_PATIENCE,
                 },
-                not_after: validity.not_after,
+                facts,
             })
         };
         issue().map_err(IssueError::Sign)

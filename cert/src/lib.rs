@@ -18,6 +18,7 @@
 
 mod authority;
 mod expired_proxy;
+mod facts;
 mod inspect;
 mod issue;
 mod material;
@@ -32,6 +33,7 @@ mod validity;
 
 pub use authority::{Authority, AuthorityError};
 pub use expired_proxy::{ExpiredProxyVerifier, UnverifiedProxy};
+pub use facts::CertificateFacts;
 pub use inspect::UnfitCertificate;
 pub use issue::{
     CONTROL_PLANE_LIFETIME, ControlPlaneCertificate, ENROLLED_PROXY_LIFETIME, IssueError,

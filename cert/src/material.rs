@@ -10,6 +10,7 @@ use rcgen::{Issuer, KeyPair};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
+use crate::facts::CertificateFacts;
 use crate::inspect::{self, Failure};
 use crate::issue::ServerNames;
 use crate::profile::{self, Purpose};
@@ -86,6 +87,21 @@ impl Material {
     pub(crate) fn signer(&self) -> Result<Signer, Failure> {
         let key = KeyPair::from_pem(self.intermediate_key.expose())?;
         Ok(Issuer::from_ca_cert_pem(&self.intermediate_certificate, key)?)
+    }
+
+    /// The facts about the root. Nothing replaces it. Its issue date follows from its lifetime.
+    pub(crate) fn root_facts(&self) -> Result<CertificateFacts, Failure> {
+        let facts = inspect::facts_of_pem(&self.root_certificate)?;
+        Ok(CertificateFacts { issued_at: facts.not_after.checked_sub(ROOT_LIFETIME).ok(), ..facts })
+    }
+
+    /// The facts about the intermediate. Its issue date is not known if it ends with the root.
+    pub(crate) fn intermediate_facts(&self) -> Result<CertificateFacts, Failure> {
+        let facts = inspect::facts_of_pem(&self.intermediate_certificate)?;
+        let renew_at = Some(self.intermediate_renew_at()?).filter(|at| *at < Timestamp::MAX);
+        let issued_at =
+            renew_at.and_then(|_| facts.not_after.checked_sub(INTERMEDIATE_LIFETIME).ok());
+        Ok(CertificateFacts { issued_at, renew_at, ..facts })
     }
 
     /// The time to replace the intermediate: when a third of a whole life is left. (The certificate does not

@@ -1,5 +1,6 @@
 //! The admin API's view of the running control plane. It keeps no state of its own.
 
+mod certificates;
 mod convergence;
 mod endpoints;
 mod enrollment;
@@ -13,12 +14,12 @@ use std::sync::Arc;
 
 use ironmesh_admin::{
     AcceptRemovalRequest, AcceptedEndpoints, AcceptedRemoval, ApiError, Applied, ApplyRequest,
-    AuditView, BootstrapRequest, BootstrapResponse, Cancellation, ChangedServices, ControlPlane,
-    ConvergenceView, CreatedTokens, EndpointList, FindingView, HandshakesView, JournalPage,
-    MAX_REASON, NextChange, Operator, Plan, PlanRequest, PolicyView, ProxyConfig, ProxyDetail,
-    ProxyPage, ProxyQuery, Readiness, RejectedAddress, RejectedHandshake, RevisionList,
-    RevisionView, RevokeRequest, RevokeTokenRequest, Revoked, RollbackRequest, RolledBack,
-    ServicesRequest, TokenList, TokenRequest, TokenView, WaitAnswer, WaitRequest,
+    AuditView, BootstrapRequest, BootstrapResponse, Cancellation, CertificateList, ChangedServices,
+    ControlPlane, ConvergenceView, CreatedTokens, EndpointList, FindingView, HandshakesView,
+    JournalPage, MAX_REASON, NextChange, Operator, Plan, PlanRequest, PolicyView, ProxyConfig,
+    ProxyDetail, ProxyPage, ProxyQuery, Readiness, RejectedAddress, RejectedHandshake,
+    RevisionList, RevisionView, RevokeRequest, RevokeTokenRequest, Revoked, RollbackRequest,
+    RolledBack, ServicesRequest, TokenList, TokenRequest, TokenView, WaitAnswer, WaitRequest,
 };
 use ironmesh_analysis::verdict::{
     EgressQuestion, EgressVerdict, IngressQuestion, IngressVerdict, Question, Verdict,
@@ -109,6 +110,10 @@ impl ControlPlane for RunningControlPlane {
 
     fn proxy_config(&self, id: &str) -> Result<ProxyConfig, ApiError> {
         self.find(id).map(|record| self.config(record.id))
+    }
+
+    fn certificates(&self) -> CertificateList {
+        self.certificate_list()
     }
 
     fn revoke(

@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ironmesh_catalog::{CertificateStore, Finding, Mesh, Provider, ProxyId, Snapshot};
-use ironmesh_cert::{Authority, ServiceCertificates};
+use ironmesh_cert::{Authority, CertificateFacts, ServiceCertificates};
 use ironmesh_config_settings::Settings;
 use ironmesh_enrollment::EnrollmentCredentials;
 use ironmesh_providers::ClockDifference;
@@ -52,6 +52,7 @@ use debounce::{Cause, Debounce};
 use duplicates::Duplicates;
 pub(crate) use endpoints::{Acceptance, Acceptances, EndpointsOptions, EndpointsView};
 use endpoints::{Endpoints, current_time};
+pub(crate) use expiry::ExpiringProxies;
 use finding_log::FindingLog;
 use ironmesh_catalog::text::chain;
 use liveness::{DisconnectedProxies, ProxyLiveness};
@@ -74,6 +75,8 @@ pub(crate) struct StatusFeeds {
     pub(crate) tls: watch::Receiver<Arc<ServerConfig>>,
     /// The credentials of the enrollment listener.
     pub(crate) enrollment_credentials: watch::Receiver<Arc<EnrollmentCredentials>>,
+    /// The control plane's own certificate.
+    pub(crate) own_certificate: watch::Receiver<CertificateFacts>,
     /// The newest snapshot; none before the first.
     pub(crate) snapshot: watch::Receiver<Option<Arc<Snapshot>>>,
     /// The state of the endpoints providers and of their guards.
@@ -178,6 +181,7 @@ impl Reconciler {
             ready: ready.subscribe(),
             tls: tls.subscribe(),
             enrollment_credentials: enrollment_credentials.subscribe(),
+            own_certificate: own_certificate.facts(),
             snapshot: snapshot.subscribe(),
             endpoints: endpoints_view.subscribe(),
             mesh_findings: mesh_findings.subscribe(),

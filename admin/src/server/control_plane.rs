@@ -12,6 +12,7 @@ use ironmesh_catalog::{JournalQuery, ServiceName, TokenId};
 
 use crate::api::{ErrorBody, Readiness, RevisionList, RollbackRequest, RolledBack};
 use crate::audit::AuditView;
+use crate::certificates::CertificateList;
 use crate::convergence::{ConvergenceView, WaitAnswer, WaitRequest};
 use crate::endpoints::{AcceptedEndpoints, EndpointList};
 use crate::enrollment::{BootstrapRequest, BootstrapResponse, RevokeRequest, Revoked};
@@ -39,6 +40,9 @@ pub trait ControlPlane: Send + Sync + 'static {
 
     /// All resources of the proxy with this name, or whose UUID is or begins with `id`. Takes as long as encoding them.
     fn proxy_config(&self, id: &str) -> Result<ProxyConfig, ApiError>;
+
+    /// The certificates of the mesh. Takes as long as listing all proxies.
+    fn certificates(&self) -> CertificateList;
 
     /// Revokes the proxy whose UUID is or begins with `id`, for good. May block on the store.
     fn revoke(

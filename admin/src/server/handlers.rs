@@ -118,6 +118,13 @@ pub(super) async fn proxies(
     queue.answer(move || control_plane.proxies(&query)).await
 }
 
+pub(super) async fn certificates(
+    State(control_plane): State<Shared>,
+    Extension(queue): Extension<ReadQueue>,
+) -> Result<JsonBody, ApiError> {
+    queue.answer(move || Ok(control_plane.certificates())).await
+}
+
 pub(super) async fn policy_revisions(
     State(control_plane): State<Shared>,
     Extension(queue): Extension<ReadQueue>,

@@ -16,6 +16,7 @@ use super::read_queue::{MAX_CONCURRENT_READS, MAX_QUEUED_READS};
 use super::*;
 use crate::api::{Readiness, RevisionList, RollbackRequest, RolledBack};
 use crate::audit::AuditView;
+use crate::certificates::CertificateList;
 use crate::convergence::{ConvergenceView, WaitAnswer, WaitRequest};
 use crate::endpoints::{AcceptedEndpoints, EndpointList};
 use crate::enrollment::{BootstrapRequest, BootstrapResponse, RevokeRequest, Revoked};
@@ -107,6 +108,10 @@ impl ControlPlane for Slow {
     }
 
     fn proxy_config(&self, _: &str) -> Result<ProxyConfig, ApiError> {
+        not_requested()
+    }
+
+    fn certificates(&self) -> CertificateList {
         not_requested()
     }
 
@@ -302,7 +307,14 @@ async fn explain_requests_beyond_the_limit_get_503() {
         assert!(answer.contains("64 requests are queued already: try again"), "{answer}");
     }
     // All other expensive reads share the queue; probes do not.
-    for read in ["/metrics", "/v1/proxies", "/v1/proxies/x", "/v1/proxies/x/config", "/v1/audit"] {
+    for read in [
+        "/metrics",
+        "/v1/proxies",
+        "/v1/proxies/x",
+        "/v1/proxies/x/config",
+        "/v1/audit",
+        "/v1/certificates",
+    ] {
         assert!(get(address, read).await.starts_with("HTTP/1.1 503"), "{read}");
     }
     assert!(get(address, "/healthz").await.starts_with("HTTP/1.1 200"));

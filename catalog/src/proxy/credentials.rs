@@ -117,10 +117,9 @@ impl ProxyCredentials {
         let is_predecessor =
             self.predecessor.as_ref().is_some_and(|one| one.serial == presented.serial);
         if is_predecessor {
-            let is_over = |used: Timestamp| now.duration_since(used) > Self::OVERLAP;
-            return match self.current.first_used_at.is_some_and(is_over) {
-                true => CertificateStanding::Older,
-                false => CertificateStanding::Predecessor,
+            return match self.accepted_predecessor(now) {
+                Some(_) => CertificateStanding::Predecessor,
+                None => CertificateStanding::Older,
             };
         }
         // Renewals of one key never shorten its validity, but for a clock that went back in between.
@@ -128,6 +127,12 @@ impl ProxyCredentials {
             return CertificateStanding::Newer;
         }
         CertificateStanding::Older
+    }
+
+    /// The predecessor, while it is accepted.
+    pub fn accepted_predecessor(&self, now: Timestamp) -> Option<&IssuedCertificate> {
+        let is_over = |used: Timestamp| now.duration_since(used) > Self::OVERLAP;
+        self.predecessor.as_ref().filter(|_| !self.current.first_used_at.is_some_and(is_over))
     }
 
     /// The credentials after a renewal with a certificate of this standing. The presented one stays valid until the new

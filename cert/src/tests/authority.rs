@@ -50,6 +50,30 @@ fn root_and_intermediate_have_the_required_extensions() {
 }
 
 #[test]
+fn facts_follow_from_the_certificates() {
+    let store = MemoryStore::default();
+    let start = now();
+    let mut authority = Authority::open(&store, &trust_domain(), start).unwrap();
+    let pem = authority.trust_bundle().roots;
+    let der = leaf(&pem);
+    let certificate = inspect::parse(&der).unwrap();
+    let root = authority.root_facts();
+    assert_eq!(root.serial, profile::hex(certificate.raw_serial()));
+    assert_eq!((&*root.subject, root.renew_at), ("spiffe://mesh.internal", None));
+    assert_eq!(root.name, common_name(&der));
+    let issued_at = Timestamp::from_second(start.as_second()).unwrap();
+    assert_eq!(root.issued_at, Some(issued_at));
+    let intermediate = authority.intermediate_facts();
+    assert_eq!(intermediate.issued_at, Some(issued_at));
+    assert_eq!(intermediate.renew_at, Some(authority.intermediate_renew_at()));
+    // A later intermediate ends with the root, so that nothing renews it.
+    assert!(authority.renew_intermediate(&store, start + years(6)).unwrap());
+    let last = authority.intermediate_facts();
+    assert_eq!(last.not_after, authority.root_facts().not_after);
+    assert_eq!((last.issued_at, last.renew_at), (None, None));
+}
+
+#[test]
 fn intermediate_is_renewed_under_same_root_at_a_third_left() {
     let store = MemoryStore::default();
     let mut authority = Authority::open(&store, &trust_domain(), now()).unwrap();

@@ -131,7 +131,7 @@ impl Position {
 }
 
 /// The key by which names are ordered: `web-2` is before `web-10`. Each number is preceded by its number of digits.
-fn natural_key(name: &str) -> Vec<u8> {
+pub(super) fn natural_key(name: &str) -> Vec<u8> {
     let mut key = Vec::with_capacity(name.len() + 4);
     for part in name.as_bytes().chunk_by(|one, next| one.is_ascii_digit() == next.is_ascii_digit())
     {

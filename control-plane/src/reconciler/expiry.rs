@@ -1,5 +1,5 @@
-//! Findings about proxy certificates that expire soon or have expired, for as long as the outage lasts. Renews and
-//! revokes nothing.
+//! Proxy certificates that expire soon or have expired, and the findings about them, for as long as the outage lasts.
+//! Renews and revokes nothing.
 
 use std::collections::BTreeSet;
 
@@ -13,28 +13,43 @@ const MAX_WARNING_TIME: SignedDuration = SignedDuration::from_hours(14 * 24);
 /// The most proxies that get a finding each.
 const NAMED: usize = 5;
 
-/// The findings about certificates of proxies that have connected and were not revoked. A proxy that a newer one
-/// replaced at its address has none. `all` are all join records.
-pub(super) fn findings(all: &Records, now: Timestamp) -> Vec<Finding> {
-    let live =
-        all.values().filter(|record| record.revoked.is_none() && record.claimed_at.is_some());
-    let (mut ended, mut ending) = (Vec::new(), Vec::new());
-    for record in live {
-        match record.certificate_state(now) {
-            CertificateState::Expired => ended.push(&**record),
-            CertificateState::Claimed if is_due(record, now) => ending.push(&**record),
-            _ => {}
+/// The proxies in use whose certificates have expired, or expire soon.
+#[derive(Debug, Default)]
+pub(crate) struct ExpiringProxies<'a> {
+    pub(crate) expired: Vec<&'a JoinRecord>,
+    pub(crate) expiring: Vec<&'a JoinRecord>,
+}
+
+impl<'a> ExpiringProxies<'a> {
+    /// Those that have connected and were not revoked, unless a newer one replaced them at their address. `all` are all
+    /// join records.
+    pub(crate) fn among(all: &'a Records, now: Timestamp) -> Self {
+        let live =
+            all.values().filter(|record| record.revoked.is_none() && record.claimed_at.is_some());
+        let mut found = Self::default();
+        for record in live {
+            match record.certificate_state(now) {
+                CertificateState::Expired => found.expired.push(&**record),
+                CertificateState::Claimed if is_due(record, now) => found.expiring.push(&**record),
+                _ => {}
+            }
         }
+        if found.expired.is_empty() && found.expiring.is_empty() {
+            return found;
+        }
+        let is_newer = |record: &&JoinRecord| record.is_in_use(now) && !is_due(record, now);
+        let newer = all.values().map(|record| &**record).filter(is_newer);
+        let renewed: BTreeSet<_> = newer.map(|record| record.mesh_address).collect();
+        let is_left = |record: &&JoinRecord| !renewed.contains(&record.mesh_address);
+        found.expired.retain(is_left);
+        found.expiring.retain(is_left);
+        found
     }
-    if ended.is_empty() && ending.is_empty() {
-        return Vec::new();
-    }
-    let is_newer = |record: &&JoinRecord| record.is_in_use(now) && !is_due(record, now);
-    let renewed: BTreeSet<_> =
-        all.values().map(|record| &**record).filter(is_newer).map(|one| one.mesh_address).collect();
-    let is_left = |record: &&JoinRecord| !renewed.contains(&record.mesh_address);
-    let ended: Vec<_> = ended.into_iter().filter(is_left).collect();
-    let ending: Vec<_> = ending.into_iter().filter(is_left).collect();
+}
+
+/// The findings about certificates of proxies in use. `all` are all join records.
+pub(super) fn findings(all: &Records, now: Timestamp) -> Vec<Finding> {
+    let ExpiringProxies { expired: ended, expiring: ending } = ExpiringProxies::among(all, now);
     let ended = about(&ended, |names| {
         let text = format!(
             "expired proxy certificate: {names}: the control plane rejects its connections and has withdrawn its endpoints"

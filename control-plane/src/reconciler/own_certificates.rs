@@ -6,11 +6,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ironmesh_cert::tls::{TlsError, server_config};
-use ironmesh_cert::{Authority, ClockReading, Renewal, ServerNames};
+use ironmesh_cert::{
+    Authority, CertificateFacts, ClockReading, ControlPlaneCertificate, Renewal, ServerNames,
+};
 use ironmesh_config_settings::Settings;
 use ironmesh_enrollment::EnrollmentCredentials;
 use jiff::Timestamp;
 use rustls::ServerConfig;
+use tokio::sync::watch;
 
 use super::Reconciler;
 use ironmesh_catalog::text::chain;
@@ -20,6 +23,8 @@ use ironmesh_catalog::text::chain;
 pub(super) struct OwnCertificate {
     names: ServerNames,
     renewal: Renewal,
+    /// What operators see of it.
+    facts: watch::Sender<CertificateFacts>,
 }
 
 /// What the listeners present and trust, from one certificate.
@@ -38,8 +43,14 @@ impl OwnCertificate {
         now: Timestamp,
     ) -> anyhow::Result<(Self, ListenerCredentials)> {
         let names = server_names(settings);
-        let (credentials, renewal) = listener_credentials(authority, &names, now)?;
-        Ok((Self { names, renewal }, credentials))
+        let (credentials, certificate) = listener_credentials(authority, &names, now)?;
+        let ControlPlaneCertificate { renewal, facts, .. } = certificate;
+        Ok((Self { names, renewal, facts: watch::Sender::new(facts) }, credentials))
+    }
+
+    /// What operators see of it, renewal by renewal.
+    pub(super) fn facts(&self) -> watch::Receiver<CertificateFacts> {
+        self.facts.subscribe()
     }
 }
 
@@ -57,10 +68,11 @@ impl Reconciler {
             return;
         }
         match listener_credentials(&authority, &self.own_certificate.names, clock.now) {
-            Ok((credentials, renewal)) => {
+            Ok((credentials, certificate)) => {
                 self.tls.send_replace(credentials.xds);
                 self.enrollment_credentials.send_replace(credentials.enrollment);
-                self.own_certificate.renewal = renewal;
+                self.own_certificate.renewal = certificate.renewal;
+                self.own_certificate.facts.send_replace(certificate.facts);
             }
             Err(error) => {
                 tracing::error!(error = %format!("{error:#}"), "cannot renew the control plane's certificate");
@@ -69,18 +81,18 @@ impl Reconciler {
     }
 }
 
-/// The credentials of the listeners with a new certificate, and when to renew that.
+/// The credentials of the listeners with a new certificate, and that certificate.
 fn listener_credentials(
     authority: &Authority,
     names: &ServerNames,
     now: Timestamp,
-) -> anyhow::Result<(ListenerCredentials, Renewal)> {
+) -> anyhow::Result<(ListenerCredentials, ControlPlaneCertificate)> {
     let certificate = authority.issue_control_plane_certificate(names, now)?;
     let bundle = authority.trust_bundle();
     let xds: Result<_, TlsError> = server_config(&certificate, &bundle);
     let enrollment = EnrollmentCredentials::new(&certificate, &bundle, authority.trust_domain());
     let credentials = ListenerCredentials { xds: xds?, enrollment: Arc::new(enrollment?) };
-    Ok((credentials, certificate.renewal))
+    Ok((credentials, certificate))
 }
 
 /// The names by which clients reach the listeners: their addresses, and the hosts of `advertise`. For a listener on all
