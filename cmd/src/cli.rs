@@ -1,5 +1,6 @@
 //! The command line: commands, flags and their help texts. It parses, and runs nothing.
 
+mod cert;
 mod journal;
 mod policy;
 mod proxy;
@@ -13,6 +14,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use ironmesh_catalog::{Provider, ServiceName};
 
 use crate::explain::{self, Explained};
+pub(crate) use cert::{CertCommand, CertListArguments, CertStatusArguments};
 pub(crate) use journal::{JournalArguments, JournalStart};
 pub(crate) use policy::{
     AcceptRemovalArguments, ApplyArguments, CheckArguments, ImportArguments, PlanArguments,
@@ -28,7 +30,7 @@ pub(crate) use proxy::{
 #[derive(Debug, Parser)]
 #[command(name = "ironmesh", version, arg_required_else_help = true)]
 pub(crate) struct Cli {
-    /// Print results as text or JSON; `proxy list` also as a wide table
+    /// Print results as text or JSON; `proxy list` and `cert list` also as a wide table
     #[arg(short, long, global = true, value_enum, default_value_t = OutputFormat::Text)]
     pub(crate) output: OutputFormat,
     #[command(subcommand)]
@@ -39,9 +41,12 @@ impl Cli {
     /// Parses the command line. Ends the process if it requests help or is invalid.
     pub(crate) fn read() -> Self {
         let cli = Self::try_parse().unwrap_or_else(|error| without_hidden(error).exit());
-        let is_list = matches!(cli.command, Command::Proxy(ProxyCommand::List(_)));
+        let is_list = matches!(
+            cli.command,
+            Command::Proxy(ProxyCommand::List(_)) | Command::Cert(CertCommand::List(_))
+        );
         if cli.output == OutputFormat::Wide && !is_list {
-            let problem = "only `ironmesh proxy list` has `--output wide`";
+            let problem = "only `ironmesh proxy list` and `cert list` have `--output wide`";
             Self::command().error(ErrorKind::InvalidValue, problem).exit();
         }
         cli
@@ -121,6 +126,9 @@ pub(crate) enum Command {
     /// Enroll, list, show and revoke proxies
     #[command(subcommand)]
     Proxy(ProxyCommand),
+    /// List certificates, and show which need attention
+    #[command(subcommand)]
+    Cert(CertCommand),
     /// Test endpoints providers
     #[command(subcommand)]
     Provider(ProviderCommand),

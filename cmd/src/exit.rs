@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use ironmesh_admin::ClientError;
 use ironmesh_catalog::text::{chain, escape_output};
 
-/// The input has findings of severity error. The command has printed them already.
+/// The input, or the mesh, has findings of severity error. The command has printed them already.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct InvalidInput(pub(crate) String);

@@ -3,6 +3,7 @@
 //! This crate owns the command line and the wiring of the other crates. It reads the clock and the environment,
 //! installs the log subscriber and chooses exit codes. It contains no mesh logic.
 
+mod cert;
 mod cli;
 mod color;
 mod demo;
@@ -42,6 +43,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::DemoChild(arguments) => demo::child(arguments),
         Command::DemoCaretaker(arguments) => demo::caretaker(&arguments),
         Command::Policy(command) => runtime.block_on(policy::run(command, output)),
+        Command::Cert(command) => runtime.block_on(cert::run(command, cli.output)),
         Command::Provider(ProviderCommand::Azure(AzureCommand::Test(arguments))) => {
             runtime.block_on(provider::test_azure(&arguments, output))
         }

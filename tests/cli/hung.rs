@@ -64,10 +64,11 @@ fn commands_exit_4_in_3_s_if_only_healthz_answers() {
         }
     });
     let id = "6b1f2c1e-0b5c-4c62-9b8e-3f5a0f8f7c11";
-    let commands: [(&[&str], &str); 4] = [
+    let commands: [(&[&str], &str); 5] = [
         (&["status"], "GET /readyz"),
         (&["endpoints"], "GET /v1/endpoints"),
         (&["proxy", "list"], "GET /v1/proxies"),
+        (&["cert", "list"], "GET /v1/certificates"),
         (&["proxy", "show", id], "GET /v1/proxies/6b1f2c1e"),
     ];
     for (command, request) in commands {

@@ -13,6 +13,7 @@ mod bad_input;
 mod bench;
 mod bootstrap;
 mod bulk_enrollment;
+mod certificates;
 mod check;
 mod closed_stdout;
 mod codes;

@@ -1,0 +1,53 @@
+//! The table of `ironmesh cert list`, in 80 columns or wide.
+
+use ironmesh_admin::CertificateView;
+use jiff::Timestamp;
+
+use crate::table::{CutAt, TERMINAL_WIDTH, age, aligned, fit};
+
+const HEADINGS: [&str; 9] =
+    ["KIND", "NAME", "STATE", "AGE", "EXPIRES", "USED BY", "RENEWAL", "SERIAL", "SUBJECT"];
+
+/// The columns that are cut in turn so that a row fits, with their least widths: use and name.
+const CUT: [(usize, usize, CutAt); 4] =
+    [(5, 22, CutAt::End), (1, 20, CutAt::End), (5, 12, CutAt::End), (1, 10, CutAt::End)];
+
+/// The table for a terminal: the first six columns.
+pub(super) fn narrow(certificates: &[CertificateView], now: Timestamp) -> String {
+    let rows = rows(certificates, now).into_iter();
+    let rows = rows.map(|[kind, name, state, age, expires, used_by, ..]| {
+        [kind, name, state, age, expires, used_by]
+    });
+    let mut rows: Vec<_> = rows.collect();
+    fit(&mut rows, TERMINAL_WIDTH, &CUT);
+    aligned(&rows).join("\n") + "\n"
+}
+
+/// The table with all columns.
+pub(super) fn wide(certificates: &[CertificateView], now: Timestamp) -> String {
+    aligned(&rows(certificates, now)).join("\n") + "\n"
+}
+
+fn rows(certificates: &[CertificateView], now: Timestamp) -> Vec<[String; 9]> {
+    let dash = || "-".to_owned();
+    let row = |one: &CertificateView| {
+        [
+            one.kind.to_string(),
+            one.name.clone(),
+            one.state_text(),
+            one.issued_at.map_or_else(dash, |at| age(at, now)),
+            relative(one.not_after, now),
+            one.used_by.to_string(),
+            one.renew_at.map_or_else(dash, |at| relative(at, now)),
+            one.serial.clone().unwrap_or_else(dash),
+            one.subject.clone(),
+        ]
+    };
+    let headings = [HEADINGS.map(str::to_owned)];
+    headings.into_iter().chain(certificates.iter().map(row)).collect()
+}
+
+/// The time from now to a time, or since it.
+pub(super) fn relative(at: Timestamp, now: Timestamp) -> String {
+    if at > now { format!("in {}", age(now, at)) } else { format!("{} ago", age(at, now)) }
+}
