@@ -90,7 +90,7 @@ pub use policy::{
 pub use policy_record::{PolicyPin, PolicyRecord};
 pub use port_range::PortRange;
 pub use proxy::{
-    CertificateStanding, CertificateState, HostUpstream, IssuedCertificate, JoinRecord, KeyHash,
+    CertificateRecognition, CertificateState, HostUpstream, IssuedCertificate, JoinRecord, KeyHash,
     LogFolder, NodeMetadata, OutsideAuthority, OutsideHost, Participation, PresentedCertificate,
     Proxy, ProxyCredentials, ProxyDriver, ProxyId, ProxyKind, Revocation, Upstream,
 };

@@ -23,7 +23,7 @@ use crate::token_id::TokenId;
 use crate::unknown_fields::UnknownFields;
 
 pub use credentials::{
-    CertificateStanding, IssuedCertificate, KeyHash, PresentedCertificate, ProxyCredentials,
+    CertificateRecognition, IssuedCertificate, KeyHash, PresentedCertificate, ProxyCredentials,
 };
 pub use node_metadata::{LogFolder, NodeMetadata, Upstream};
 pub use outside::{HostUpstream, OutsideAuthority, OutsideHost};
@@ -235,14 +235,14 @@ impl JoinRecord {
     }
 
     /// What a presented certificate is to this proxy. The first one binds a record without credentials.
-    pub fn standing(
+    pub fn recognize(
         &self,
         presented: &PresentedCertificate,
         now: Timestamp,
-    ) -> CertificateStanding {
+    ) -> CertificateRecognition {
         match &self.credentials {
-            Some(credentials) => credentials.standing(presented, now),
-            None => CertificateStanding::Current,
+            Some(credentials) => credentials.recognize(presented, now),
+            None => CertificateRecognition::Current,
         }
     }
 

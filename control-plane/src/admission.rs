@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    CertificateStanding, CertificateState, JournalEntry, JournalOutcome, ProxyId, TrustDomain,
+    CertificateRecognition, CertificateState, JournalEntry, JournalOutcome, ProxyId, TrustDomain,
 };
 use ironmesh_cert::peer::{VerifiedProxy, proxy_identity};
 use ironmesh_xds_server::{Admission, ClientKey, Completion, Peer, StreamRejection};
@@ -101,20 +101,20 @@ impl Admission for ProxyAdmission {
             // The TLS handshake rejects an expired certificate.
             _ => {}
         }
-        let standing = record.standing(&presented, now);
-        let alarm = CertificateAlarm::of(standing);
+        let recognition = record.recognize(&presented, now);
+        let alarm = CertificateAlarm::of(recognition);
         let is_first =
             alarm.is_some_and(|alarm| self.alarms.raise(&record, alarm, peer.address, now));
-        let reason = match standing {
-            CertificateStanding::Older => format!(
+        let reason = match recognition {
+            CertificateRecognition::Older => format!(
                 "this certificate of proxy {id} is an old copy: it was renewed, and its successor is in use"
             ),
-            CertificateStanding::OtherKey => format!(
+            CertificateRecognition::OtherKey => format!(
                 "this certificate of proxy {id} is for another key than the one that the proxy enrolled with"
             ),
-            CertificateStanding::Current
-            | CertificateStanding::Predecessor
-            | CertificateStanding::Newer => return Ok(id.to_string().into()),
+            CertificateRecognition::Current
+            | CertificateRecognition::Predecessor
+            | CertificateRecognition::Newer => return Ok(id.to_string().into()),
         };
         // An Envoy repeats its attempt for ever.
         if is_first {
@@ -141,9 +141,8 @@ impl Admission for ProxyAdmission {
             // The stream before may have written this use, too.
             if unused(record.id).is_some() {
                 // The disk may be slow: other tasks continue on other threads.
-                let recorded = tokio::task::block_in_place(|| {
-                    self.register.record_use(record.id, first_use.clone())
-                });
+                let recorded =
+                    tokio::task::block_in_place(|| self.register.record_use(record.id, &first_use));
                 recorded.map_err(|error| StreamRejection(chain(&error)))?;
             }
             if record.claimed_at.is_none() {

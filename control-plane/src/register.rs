@@ -276,7 +276,7 @@ impl Register {
     pub(crate) fn record_use(
         &self,
         id: ProxyId,
-        first_use: CertificateFirstUse,
+        first_use: &CertificateFirstUse,
     ) -> Result<(), StoreError> {
         self.first_uses.lock().insert(id, first_use.clone());
         let mut uses = BTreeMap::new();

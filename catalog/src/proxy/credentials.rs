@@ -57,7 +57,7 @@ pub struct PresentedCertificate {
 
 /// What a presented certificate is to the credentials of its proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CertificateStanding {
+pub enum CertificateRecognition {
     /// The one that was issued last.
     Current,
     /// The one before, while it is accepted.
@@ -94,6 +94,7 @@ impl ProxyCredentials {
 
     /// The credentials with a certificate that is newer than the stored state. Its lifetime is taken to be that of the
     /// current one.
+    #[must_use]
     pub fn restored_by(&self, presented: &PresentedCertificate) -> Self {
         let lifetime = self.current.expires_at.duration_since(self.current.issued_at);
         Self::bound_by(
@@ -102,31 +103,31 @@ impl ProxyCredentials {
         )
     }
 
-    /// What a presented certificate is to them.
-    pub fn standing(
+    /// What a presented certificate is to these credentials.
+    pub fn recognize(
         &self,
         presented: &PresentedCertificate,
         now: Timestamp,
-    ) -> CertificateStanding {
+    ) -> CertificateRecognition {
         if presented.key != self.key {
-            return CertificateStanding::OtherKey;
+            return CertificateRecognition::OtherKey;
         }
         if presented.serial == self.current.serial {
-            return CertificateStanding::Current;
+            return CertificateRecognition::Current;
         }
         let is_predecessor =
             self.predecessor.as_ref().is_some_and(|one| one.serial == presented.serial);
         if is_predecessor {
             return match self.accepted_predecessor(now) {
-                Some(_) => CertificateStanding::Predecessor,
-                None => CertificateStanding::Older,
+                Some(_) => CertificateRecognition::Predecessor,
+                None => CertificateRecognition::Older,
             };
         }
         // Renewals of one key never shorten its validity, but for a clock that went back in between.
         if presented.expires_at > self.current.expires_at {
-            return CertificateStanding::Newer;
+            return CertificateRecognition::Newer;
         }
-        CertificateStanding::Older
+        CertificateRecognition::Older
     }
 
     /// The predecessor, while it is accepted.
@@ -135,11 +136,12 @@ impl ProxyCredentials {
         self.predecessor.as_ref().filter(|_| !self.current.first_used_at.is_some_and(is_over))
     }
 
-    /// The credentials after a renewal with a certificate of this standing. The presented one stays valid until the new
+    /// The credentials after a renewal by a certificate that was recognized so. The presented one stays valid until the new
     /// one is used; a new one whose response was lost is replaced.
-    pub fn renewed(&self, standing: CertificateStanding, new: IssuedCertificate) -> Self {
-        let predecessor = match standing {
-            CertificateStanding::Current => Some(self.current.clone()),
+    #[must_use]
+    pub fn renewed(&self, recognition: CertificateRecognition, new: IssuedCertificate) -> Self {
+        let predecessor = match recognition {
+            CertificateRecognition::Current => Some(self.current.clone()),
             _ => self.predecessor.clone(),
         };
         Self { key: self.key.clone(), current: new, predecessor }
@@ -169,35 +171,35 @@ mod tests {
     #[test]
     fn predecessor_counts_until_the_overlap_after_first_use_of_its_successor() {
         let first = ProxyCredentials::bound_by(&presented("1", 0), at(0));
-        let mut second = first.renewed(CertificateStanding::Current, issued("2", 500));
+        let mut second = first.renewed(CertificateRecognition::Current, issued("2", 500));
         let of = |credentials: &ProxyCredentials, serial, begins, minute| {
-            credentials.standing(&presented(serial, begins), at(minute))
+            credentials.recognize(&presented(serial, begins), at(minute))
         };
-        assert_eq!(of(&second, "2", 500, 500), CertificateStanding::Current);
-        assert_eq!(of(&second, "1", 0, 999), CertificateStanding::Predecessor, "2 is unused");
+        assert_eq!(of(&second, "2", 500, 500), CertificateRecognition::Current);
+        assert_eq!(of(&second, "1", 0, 999), CertificateRecognition::Predecessor, "2 is unused");
         second.current.first_used_at = Some(at(510));
-        assert_eq!(of(&second, "1", 0, 520), CertificateStanding::Predecessor);
-        assert_eq!(of(&second, "1", 0, 521), CertificateStanding::Older);
-        let third = second.renewed(CertificateStanding::Current, issued("3", 900));
-        assert_eq!(of(&third, "1", 0, 900), CertificateStanding::Older);
-        assert_eq!(of(&third, "2", 500, 900), CertificateStanding::Predecessor);
+        assert_eq!(of(&second, "1", 0, 520), CertificateRecognition::Predecessor);
+        assert_eq!(of(&second, "1", 0, 521), CertificateRecognition::Older);
+        let third = second.renewed(CertificateRecognition::Current, issued("3", 900));
+        assert_eq!(of(&third, "1", 0, 900), CertificateRecognition::Older);
+        assert_eq!(of(&third, "2", 500, 900), CertificateRecognition::Predecessor);
     }
 
     #[test]
     fn lost_renewal_is_replaced_by_the_next_one() {
         let first = ProxyCredentials::bound_by(&presented("1", 0), at(0));
-        let lost = first.renewed(CertificateStanding::Current, issued("2", 500));
-        let again = lost.renewed(CertificateStanding::Predecessor, issued("3", 501));
+        let lost = first.renewed(CertificateRecognition::Current, issued("2", 500));
+        let again = lost.renewed(CertificateRecognition::Predecessor, issued("3", 501));
         assert_eq!(again.current.serial, "3");
         assert_eq!(again.predecessor.as_ref().map(|one| &*one.serial), Some("1"));
-        assert_eq!(again.standing(&presented("2", 500), at(502)), CertificateStanding::Older);
+        assert_eq!(again.recognize(&presented("2", 500), at(502)), CertificateRecognition::Older);
     }
 
     #[test]
     fn other_key_and_newer_certificate_have_standings_of_their_own() {
         let credentials = ProxyCredentials::bound_by(&presented("1", 0), at(0));
-        assert_eq!(credentials.standing(&presented("9", 1), at(2)), CertificateStanding::Newer);
+        assert_eq!(credentials.recognize(&presented("9", 1), at(2)), CertificateRecognition::Newer);
         let other = PresentedCertificate { key: KeyHash("x".to_owned()), ..presented("1", 0) };
-        assert_eq!(credentials.standing(&other, at(2)), CertificateStanding::OtherKey);
+        assert_eq!(credentials.recognize(&other, at(2)), CertificateRecognition::OtherKey);
     }
 }

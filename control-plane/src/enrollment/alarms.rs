@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use ironmesh_catalog::codes::{
     CERTIFICATE_NEWER_THAN_STATE, OLD_CERTIFICATE_PRESENTED, TOKEN_PRESENTED_AGAIN,
 };
-use ironmesh_catalog::{CertificateStanding, Finding, JoinRecord, JoinToken, ProxyId};
+use ironmesh_catalog::{CertificateRecognition, Finding, JoinRecord, JoinToken, ProxyId};
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 
@@ -33,13 +33,13 @@ pub(crate) enum CertificateAlarm {
 }
 
 impl CertificateAlarm {
-    /// The alarm about a certificate of this standing, if it is alarming.
-    pub(crate) fn of(standing: CertificateStanding) -> Option<Self> {
-        match standing {
-            CertificateStanding::Older => Some(Self::Older),
-            CertificateStanding::OtherKey => Some(Self::OtherKey),
-            CertificateStanding::Newer => Some(Self::Newer),
-            CertificateStanding::Current | CertificateStanding::Predecessor => None,
+    /// The alarm about a certificate that was recognized so, if it is alarming.
+    pub(crate) fn of(recognition: CertificateRecognition) -> Option<Self> {
+        match recognition {
+            CertificateRecognition::Older => Some(Self::Older),
+            CertificateRecognition::OtherKey => Some(Self::OtherKey),
+            CertificateRecognition::Newer => Some(Self::Newer),
+            CertificateRecognition::Current | CertificateRecognition::Predecessor => None,
         }
     }
 }

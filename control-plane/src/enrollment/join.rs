@@ -199,15 +199,13 @@ impl MachineEnrollment {
         let new = with_first_certificate(new, certificate, now);
         let mut stored = new.clone();
         self.register.enroll(|present| {
-            let name = match present.get(&used.proxy) {
-                Some(record) => record.name.clone(),
-                None => {
-                    let first = token.services.first();
-                    let named = first.map(|first| default_names(first, 1, present)).transpose();
-                    let invalid =
-                        |error| ChangeError::Rejected(EnrollmentError::RequestInvalid(error));
-                    named.map_err(invalid)?.and_then(|names| names.into_iter().next())
-                }
+            let name = if let Some(record) = present.get(&used.proxy) {
+                record.name.clone()
+            } else {
+                let first = token.services.first();
+                let named = first.map(|first| default_names(first, 1, present)).transpose();
+                let invalid = |error| ChangeError::Rejected(EnrollmentError::RequestInvalid(error));
+                named.map_err(invalid)?.and_then(|names| names.into_iter().next())
             };
             stored = JoinRecord { name, ..new.clone() };
             Ok::<_, ChangeError>(vec![stored.clone()])

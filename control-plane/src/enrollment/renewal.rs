@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use ironmesh_catalog::{
-    Actor, CertificateStanding, CertificateState, IssuedCertificate, JoinRecord, JournalKind,
+    Actor, CertificateRecognition, CertificateState, IssuedCertificate, JoinRecord, JournalKind,
     ProxyCredentials,
 };
 use ironmesh_cert::{ENROLLED_PROXY_LIFETIME, PROXY_LIFETIME};
@@ -65,12 +65,12 @@ impl MachineEnrollment {
         }
         let presented = proxy.presented();
         // First on what is known, so that a rejected request costs no signature.
-        let standing = self.check(record, renewal, now).inspect_err(|_| {
-            if let Some(alarm) = CertificateAlarm::of(record.standing(&presented, now)) {
+        let recognition = check(record, renewal, now).inspect_err(|_| {
+            if let Some(alarm) = CertificateAlarm::of(record.recognize(&presented, now)) {
                 self.alarms.raise(record, alarm, peer, now);
             }
         })?;
-        if standing == CertificateStanding::Newer {
+        if recognition == CertificateRecognition::Newer {
             self.alarms.raise(record, CertificateAlarm::Newer, peer, now);
         }
         let certificate = self.authority.lock().issue_proxy_certificate(
@@ -90,8 +90,8 @@ impl MachineEnrollment {
                 let problem = format!("proxy {name} was removed at this moment: {ENROLL_AGAIN}");
                 ChangeError::Rejected(EnrollmentError::CertificateRejected(problem))
             })?;
-            let standing = self.check(record, renewal, now).map_err(ChangeError::Rejected)?;
-            let renewed = with_certificate(record, standing, renewal, new.clone());
+            let recognition = check(record, renewal, now).map_err(ChangeError::Rejected)?;
+            let renewed = with_certificate(record, recognition, renewal, new.clone());
             stored = Some(renewed.clone());
             Ok::<_, ChangeError>(vec![renewed])
         })?;
@@ -99,34 +99,33 @@ impl MachineEnrollment {
         self.journal.record_issued(CertificateHolder::proxies(&record.services), 1);
         Ok(self.response(record, certificate.chain))
     }
+}
 
-    /// Whether the proxy may renew by the certificate that it presents.
-    fn check(
-        &self,
-        record: &JoinRecord,
-        renewal: &ProxyRenewal,
-        now: Timestamp,
-    ) -> Result<CertificateStanding, EnrollmentError> {
-        let rejected = |problem: String| Err(EnrollmentError::CertificateRejected(problem));
-        let name = record.display_name();
-        if let Some(revocation) = &record.revoked {
-            let problem = format!("proxy {name} was {revocation}: {ENROLL_AGAIN}");
-            return Err(EnrollmentError::Revoked(problem));
-        }
-        if record.certificate_state(now) == CertificateState::EnrollmentExpired {
-            return rejected(format!(
-                "proxy {name} did not connect within 24 hours of its enrollment: {ENROLL_AGAIN}"
-            ));
-        }
-        match record.standing(&renewal.proxy.presented(), now) {
-            CertificateStanding::Older => rejected(format!(
-                "the certificate of proxy {name} was renewed, and its successor is in use: this machine has an old copy; {ENROLL_AGAIN}"
-            )),
-            CertificateStanding::OtherKey => rejected(format!(
-                "proxy {name} has a different key: this machine has an old copy; {ENROLL_AGAIN}"
-            )),
-            standing => Ok(standing),
-        }
+/// Whether the proxy may renew by the certificate that it presents.
+fn check(
+    record: &JoinRecord,
+    renewal: &ProxyRenewal,
+    now: Timestamp,
+) -> Result<CertificateRecognition, EnrollmentError> {
+    let rejected = |problem: String| Err(EnrollmentError::CertificateRejected(problem));
+    let name = record.display_name();
+    if let Some(revocation) = &record.revoked {
+        let problem = format!("proxy {name} was {revocation}: {ENROLL_AGAIN}");
+        return Err(EnrollmentError::Revoked(problem));
+    }
+    if record.certificate_state(now) == CertificateState::EnrollmentExpired {
+        return rejected(format!(
+            "proxy {name} did not connect within 24 hours of its enrollment: {ENROLL_AGAIN}"
+        ));
+    }
+    match record.recognize(&renewal.proxy.presented(), now) {
+        CertificateRecognition::Older => rejected(format!(
+            "the certificate of proxy {name} was renewed, and its successor is in use: this machine has an old copy; {ENROLL_AGAIN}"
+        )),
+        CertificateRecognition::OtherKey => rejected(format!(
+            "proxy {name} has a different key: this machine has an old copy; {ENROLL_AGAIN}"
+        )),
+        recognition => Ok(recognition),
     }
 }
 
@@ -138,19 +137,19 @@ fn lifetime(record: &JoinRecord) -> Duration {
 /// The record with a new certificate in place of the presented one.
 fn with_certificate(
     record: &JoinRecord,
-    standing: CertificateStanding,
+    recognition: CertificateRecognition,
     renewal: &ProxyRenewal,
     new: IssuedCertificate,
 ) -> JoinRecord {
     let presented = renewal.proxy.presented();
     let expires_at = new.expires_at;
-    let credentials = match (&record.credentials, standing) {
-        (Some(known), CertificateStanding::Newer) => {
-            known.restored_by(&presented).renewed(CertificateStanding::Current, new)
+    let credentials = match (&record.credentials, recognition) {
+        (Some(known), CertificateRecognition::Newer) => {
+            known.restored_by(&presented).renewed(CertificateRecognition::Current, new)
         }
-        (Some(known), _) => known.renewed(standing, new),
+        (Some(known), _) => known.renewed(recognition, new),
         (None, _) => ProxyCredentials::bound_by(&presented, record.enrolled_at)
-            .renewed(CertificateStanding::Current, new),
+            .renewed(CertificateRecognition::Current, new),
     };
     JoinRecord {
         credentials: Some(credentials),

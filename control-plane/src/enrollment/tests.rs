@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 
 use ironmesh_catalog::{
-    CertificateStanding, Domain, JoinToken, JournalQuery, Labels, Locality, Mesh, ProxyId,
+    CertificateRecognition, Domain, JoinToken, JournalQuery, Labels, Locality, Mesh, ProxyId,
     Revocation, Secret, TrustDomain, UnknownFields,
 };
 use ironmesh_cert::peer::VerifiedProxy;
@@ -177,7 +177,7 @@ impl World {
         let proxy = verified(certificate);
         let first_use =
             CertificateFirstUse { at: self.now + after, certificate: proxy.presented() };
-        self.enroller.register.record_use(proxy.identity.proxy, first_use).unwrap();
+        self.enroller.register.record_use(proxy.identity.proxy, &first_use).unwrap();
     }
 
     fn stored(&self, token: &OneTimeToken) -> JoinToken {
@@ -494,8 +494,8 @@ fn certificate_newer_than_a_restored_state_is_accepted_with_a_finding() {
     let second = world.renew(&first.certificate, &request, days(18)).unwrap();
     // The state is restored to before the renewal.
     world.enroller.register.add((*before).clone()).unwrap();
-    let standing = before.standing(&verified(&second.certificate).presented(), world.now);
-    assert_eq!(standing, CertificateStanding::Newer);
+    let recognition = before.recognize(&verified(&second.certificate).presented(), world.now);
+    assert_eq!(recognition, CertificateRecognition::Newer);
     world.renew(&second.certificate, &request, days(36)).unwrap();
     assert_eq!(world.findings(), ["IM0743"]);
     let credentials = world.record(first.id).credentials.clone().unwrap();

@@ -1,7 +1,9 @@
 //! The first use of a certificate by an accepted connection: it claims the proxy, binds its key, and ends the overlap with
 //! the predecessor. It never decides whether a connection is accepted.
 
-use ironmesh_catalog::{CertificateStanding, JoinRecord, PresentedCertificate, ProxyCredentials};
+use ironmesh_catalog::{
+    CertificateRecognition, JoinRecord, PresentedCertificate, ProxyCredentials,
+};
 use jiff::Timestamp;
 
 /// The first use of a certificate by an xDS stream.
@@ -17,8 +19,8 @@ impl CertificateFirstUse {
     pub(crate) fn updated_record(&self, record: &JoinRecord) -> Option<JoinRecord> {
         let mut credentials = match &record.credentials {
             None => ProxyCredentials::bound_by(&self.certificate, record.enrolled_at),
-            Some(known) => match known.standing(&self.certificate, self.at) {
-                CertificateStanding::Newer => known.restored_by(&self.certificate),
+            Some(known) => match known.recognize(&self.certificate, self.at) {
+                CertificateRecognition::Newer => known.restored_by(&self.certificate),
                 _ => known.clone(),
             },
         };

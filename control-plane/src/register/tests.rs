@@ -151,7 +151,7 @@ fn concurrent_claims_share_one_disk_write() {
         for number in 0..PROXIES {
             let register = &register;
             threads.spawn(move || {
-                register.record_use(record(number, now).id, first_use(now)).unwrap()
+                register.record_use(record(number, now).id, &first_use(now)).unwrap();
             });
         }
         let deadline = Instant::now() + Duration::from_secs(30);
@@ -188,7 +188,7 @@ fn conflicting_change_is_made_again_on_the_newer_record() {
     one.revoke(record.id, revocation.clone()).unwrap();
     assert!(other.get(record.id).unwrap().revoked.is_none());
     // The claim must not restore what the other control plane has revoked.
-    other.record_use(record.id, first_use(now)).unwrap();
+    other.record_use(record.id, &first_use(now)).unwrap();
     let kept = other.get(record.id).unwrap();
     assert_eq!((&kept.revoked, kept.claimed_at), (&Some(revocation), Some(now)));
     assert!(other.records().is_empty());

@@ -158,7 +158,7 @@ fn change_without_effect_on_proxies_encodes_nothing() {
     other.claimed_at = None;
     harness.register.add(other.clone()).unwrap();
     assert_eq!(harness.encodes(now, false), 0, "another proxy");
-    harness.register.record_use(other.id, first_use(&other, now)).unwrap();
+    harness.register.record_use(other.id, &first_use(&other, now)).unwrap();
     assert_eq!(harness.encodes(now, false), 0, "a claim");
     let ports = [("store".parse().unwrap(), 80)].into();
     harness
