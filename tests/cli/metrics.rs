@@ -34,7 +34,7 @@ static = [{ address = "10.0.0.9" }]
 "#;
 
 /// The families and their types.
-const FAMILIES: [(&str, &str); 24] = [
+const FAMILIES: [(&str, &str); 26] = [
     ("ironmesh_audit_would_deny", "counter"),
     ("ironmesh_convergence_seconds", "histogram"),
     ("ironmesh_endpoints_services", "gauge"),

@@ -1,12 +1,15 @@
-//! A running Envoy reloads its proxy certificate, which authenticates it to the control plane.
+//! The renewal of each kind of certificate, under load.
 
 use std::path::Path;
 
 use fs_err as fs;
-use ironmesh_tests::{Envoy, Http1Connection, ProxyOptions, eventually};
+use ironmesh_tests::{
+    Envoy, Http1Connection, Load, Mesh, ProxyOptions, REQUESTS_PER_FAULT, eventually,
+};
 use serde_json::Value;
 
 use crate::bookstore::{Bookstore, HOST, ensure_status};
+use crate::restart::wait_for_streams;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn replaced_proxy_certificate_is_used_without_a_restart() {
@@ -65,6 +68,55 @@ async fn replaced_proxy_certificate_is_used_without_a_restart() {
     store.assert_no_update_errors().await;
 }
 
+/// The certificates of services last 24 hours, that of the control plane 30 days: the clock moves on by a day at a time.
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_of_services_and_control_plane_are_renewed_under_load() {
+    let settings = "xds = { max_connection_age = \"2s\" }";
+    let store = Bookstore::open_with_settings(settings, &[], &[], |proxy| proxy).await;
+    let Some(mut store) = store else { return };
+    store.mesh.restart_with_own_clock().await;
+    wait_for_streams(&store.buyer, 1).await;
+    let load = Load::start(store.local_address(), HOST, "/books/1");
+    load.wait_for_requests(REQUESTS_PER_FAULT).await;
+    let own = own_serial(&store.mesh).await;
+    let mut serials = store.v1.serials().await;
+    for day in 1..=21 {
+        store.mesh.set_clock(day * DAY);
+        serials = eventually("a new service certificate", async || {
+            let now = store.v1.serials().await;
+            if now == serials { Err(format!("day {day}: {now:?}")) } else { Ok(now) }
+        })
+        .await;
+    }
+    eventually("a new certificate of the control plane", async || {
+        let now = own_serial(&store.mesh).await;
+        if now == own { Err(now) } else { Ok(()) }
+    })
+    .await;
+    // Connections end after two seconds: these streams are on new ones, which verified the new certificate.
+    let renewed = store.buyer.sum(CONNECTIONS).await;
+    eventually("a new connection to the control plane", async || {
+        let now = store.buyer.sum(CONNECTIONS).await;
+        if now > renewed + 1 { Ok(()) } else { Err(now) }
+    })
+    .await;
+    wait_for_streams(&store.buyer, 1).await;
+    load.wait_for_requests(REQUESTS_PER_FAULT).await;
+    let report = load.finish().await;
+    report.assert_undisturbed();
+    eprintln!("{} requests, none failed", report.requests);
+    store.assert_no_update_errors().await;
+}
+
+/// The serial number of the control plane's own certificate.
+async fn own_serial(mesh: &Mesh) -> String {
+    let output = mesh.run(&["cert", "list", "--kind", "control_plane", "--output", "json"]).await;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let list: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let own = &list["certificates"][0];
+    own["serial"].as_str().unwrap_or_else(|| panic!("{list:#}")).to_owned()
+}
+
 /// Replaces the pair in `to` by that in `from`, one file after the other.
 fn install_pair(from: &Path, to: &Path) {
     for file in PAIR {
@@ -94,4 +146,6 @@ async fn proxy_serial(envoy: &Envoy) -> String {
 }
 
 const PAIR: [&str; 2] = ["proxy.crt", "proxy.key"];
+const DAY: i64 = 24 * 3600;
+const CONNECTIONS: &str = r"^cluster\.ironmesh-control-plane\.upstream_cx_total$";
 const CONNECTED: &str = "control_plane.connected_state";
