@@ -14,6 +14,7 @@ mod enrollment;
 mod join_record;
 mod journal;
 mod plan;
+mod plan_text;
 mod proxies;
 mod proxy_detail;
 mod releases;
@@ -49,6 +50,7 @@ pub use journal::{JournalPage, MAX_JOURNAL_PAGE, Operator};
 pub use plan::{
     FieldChange, MAX_PLAN, Plan, PlanRequest, PlannedProxy, ProxyGroup, ResourceChange,
 };
+pub use plan_text::plan_text;
 pub use proxies::{
     MAX_PROXY_PAGE, NackView, OriginView, ProxyFilter, ProxyPage, ProxyQuery, ProxyView, SyncView,
 };

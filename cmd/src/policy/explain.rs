@@ -1,9 +1,7 @@
 //! `ironmesh policy explain`: whether a call is allowed, and why.
 
-mod outside;
-mod text;
-
 use ironmesh_admin::{Client, ClientError};
+use ironmesh_analysis::text::{egress_verdict_text, ingress_verdict_text, verdict_text};
 use ironmesh_analysis::verdict::{
     Answer, EgressQuestion, IngressQuestion, OutsideCaller, QuestionError, VerdictBasis,
     egress_verdict, ingress_verdict, verdict,
@@ -68,7 +66,7 @@ async fn answer(
                     from_control_plane(client.explain(&question).await)
                 }
             }?;
-            let text = render(output, &verdict, || text::verdict(&verdict, assumptions))?;
+            let text = render(output, &verdict, || verdict_text(&verdict, assumptions))?;
             (verdict.answer, text)
         }
         AnyQuestion::Outward(question) => {
@@ -78,7 +76,7 @@ async fn answer(
                     from_control_plane(client.explain_outward(&question).await)
                 }
             }?;
-            let text = render(output, &verdict, || outside::egress_verdict(&verdict, assumptions))?;
+            let text = render(output, &verdict, || egress_verdict_text(&verdict, assumptions))?;
             (verdict.answer, text)
         }
         AnyQuestion::Inward(question) => {
@@ -88,8 +86,7 @@ async fn answer(
                     from_control_plane(client.explain_inward(&question).await)
                 }
             }?;
-            let text =
-                render(output, &verdict, || outside::ingress_verdict(&verdict, assumptions))?;
+            let text = render(output, &verdict, || ingress_verdict_text(&verdict, assumptions))?;
             (verdict.answer, text)
         }
     })

@@ -1,8 +1,6 @@
 //! `ironmesh policy plan`: the predicted effect of a policy folder.
 
-mod text;
-
-use ironmesh_admin::PlanRequest;
+use ironmesh_admin::{PlanRequest, plan_text};
 use ironmesh_control_plane::forecast::offline::plan as offline_plan;
 
 use super::{check, offline};
@@ -40,7 +38,7 @@ pub(crate) async fn plan(arguments: &PlanArguments, output: Output) -> anyhow::R
         Output::Text => {
             let color = color::is_enabled(&std::io::stdout());
             let assumptions = arguments.offline.as_ref().map(|_| offline::assumptions(&resolved));
-            write_styled(&text::plan(&plan, assumptions.as_deref(), color))?;
+            write_styled(&plan_text(&plan, assumptions.as_deref(), color))?;
         }
     }
     if arguments.detailed_exitcode && !plan.is_empty() {

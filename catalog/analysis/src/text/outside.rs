@@ -3,16 +3,15 @@
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-use ironmesh_analysis::Request;
-use ironmesh_analysis::verdict::{
+use super::{list, mismatch};
+use crate::Request;
+use crate::verdict::{
     Answer, CallerMismatch, EgressRuleVerdict, EgressVerdict, IngressRequestRule,
     IngressRuleVerdict, IngressVerdict, Mismatch,
 };
 
-use super::text::{list, mismatch};
-
-/// A verdict on a call that leaves the mesh, with the assumptions of an evaluation without a control plane.
-pub(super) fn egress_verdict(verdict: &EgressVerdict, assumptions: Option<&str>) -> String {
+/// A verdict on a call that leaves the mesh as text, with the assumptions of an evaluation without a control plane.
+pub fn egress_verdict_text(verdict: &EgressVerdict, assumptions: Option<&str>) -> String {
     let EgressVerdict { caller, to, request, answer, .. } = verdict;
     let what = match request {
         Some(request) => format!("{} `{}` of", request.method, request.path),
@@ -92,8 +91,8 @@ fn egress_lines(verdict: &EgressVerdict, rule_verdict: &EgressRuleVerdict) -> Ve
     lines
 }
 
-/// A verdict on a call from outside the mesh, with the assumptions of an evaluation without a control plane.
-pub(super) fn ingress_verdict(verdict: &IngressVerdict, assumptions: Option<&str>) -> String {
+/// A verdict on a call from outside the mesh as text, with the assumptions of an evaluation without a control plane.
+pub fn ingress_verdict_text(verdict: &IngressVerdict, assumptions: Option<&str>) -> String {
     let IngressVerdict { service_port, protocol, request, answer, .. } = verdict;
     let what = match request {
         Some(request) => format!("{} `{}` of", request.method, request.path),

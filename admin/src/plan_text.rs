@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use ironmesh_admin::{FieldChange, FindingView, Plan, ProxyGroup, ResourceChange};
 use ironmesh_analysis::difference::{
     AccessChange, AccessDelta, EgressChange, SplitChange, TelemetryChange, TreatmentChange,
 };
@@ -11,11 +10,15 @@ use ironmesh_analysis::routing::SplitBranch;
 use ironmesh_catalog::ServicePort;
 use ironmesh_catalog::text::escape_output;
 
+use crate::api::FindingView;
+use crate::plan::{FieldChange, Plan, ProxyGroup, ResourceChange};
+
 /// The most proxies that are named of one group.
 const NAMED: usize = 3;
 
-/// A plan as text, with the assumptions of a plan without a control plane.
-pub(super) fn plan(plan: &Plan, assumptions: Option<&str>, color: bool) -> String {
+/// A plan as text for people, with the assumptions of a plan without a control plane. `color` marks changes by
+/// terminal colors.
+pub fn plan_text(plan: &Plan, assumptions: Option<&str>, color: bool) -> String {
     let mut text = String::new();
     let what = if plan.is_empty() { "no changes: " } else { "" };
     let _ = writeln!(text, "{what}{} → {}", plan.from, plan.to);

@@ -1,22 +1,26 @@
-//! Verdicts on calls within the mesh as text for people: the answer first, then each destination. Pure.
+//! Verdicts as text for people: the answer first, then each destination. Pure.
+
+mod outside;
 
 use std::fmt::Write as _;
 
-use ironmesh_analysis::routing::SplitBranch;
-use ironmesh_analysis::verdict::{
-    Answer, CallResult, ComparedHost, Destination, Enforcement, ExternalDestination, GrantingRule,
-    Mismatch, PortVerdict, RequestTreatment, UnmetRule, UpstreamAnswer,
-};
-use ironmesh_analysis::{Request, Verdict};
 use ironmesh_catalog::reserved_headers::CLIENT_CERTIFICATE;
 use ironmesh_catalog::telemetries::ServiceTelemetry;
 use ironmesh_catalog::{EffectiveSetting, Health, MeshEndpoint, Name, Resolution, Transport};
 
+pub use self::outside::{egress_verdict_text, ingress_verdict_text};
+use crate::routing::SplitBranch;
+use crate::verdict::{
+    Answer, CallResult, ComparedHost, Destination, Enforcement, ExternalDestination, GrantingRule,
+    Mismatch, PortVerdict, RequestTreatment, UnmetRule, UpstreamAnswer,
+};
+use crate::{Request, Verdict};
+
 /// The most endpoints that are listed for one destination.
 const ENDPOINTS: usize = 5;
 
-/// A verdict as text, with the assumptions of an evaluation without a control plane.
-pub(super) fn verdict(verdict: &Verdict, assumptions: Option<&str>) -> String {
+/// A verdict on a call within the mesh as text, with the assumptions of an evaluation without a control plane.
+pub fn verdict_text(verdict: &Verdict, assumptions: Option<&str>) -> String {
     let mut text = headline(verdict);
     let mut line = |line: String| {
         // (Writing to a string does not fail.)
@@ -271,7 +275,7 @@ fn unmet_rule_lines(verdict: &Verdict, unmet_rule: &UnmetRule) -> Vec<String> {
 }
 
 /// The line about a mismatch. `path` is the path that rules compare, if it differs from the request's path.
-pub(super) fn mismatch(one: &Mismatch, request: Option<&Request>, path: Option<&str>) -> String {
+fn mismatch(one: &Mismatch, request: Option<&Request>, path: Option<&str>) -> String {
     let (method, path) = match request {
         Some(request) => {
             let plain = request.path.split('?').next().unwrap_or(&request.path);
@@ -316,7 +320,7 @@ pub(super) fn mismatch(one: &Mismatch, request: Option<&Request>, path: Option<&
 }
 
 /// The items separated by commas, or `none`.
-pub(super) fn list<T: ToString>(all: impl IntoIterator<Item = T>) -> String {
+fn list<T: ToString>(all: impl IntoIterator<Item = T>) -> String {
     let items: Vec<_> = all.into_iter().map(|one| one.to_string()).collect();
     if items.is_empty() { "none".to_owned() } else { items.join(", ") }
 }
