@@ -101,6 +101,12 @@ pub struct BootstrapResponse {
     pub control_plane: Vec<(String, u16)>,
     /// The SPIFFE ID of the control plane.
     pub control_plane_id: String,
+    /// When the certificates were issued. Their own validity begins earlier.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub issued_at: Option<Timestamp>,
+    /// Where the machines renew their certificates, as host and port.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub enrollment: Vec<(String, u16)>,
     /// Notes for the user.
     pub notes: Vec<String>,
 }

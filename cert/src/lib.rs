@@ -40,7 +40,7 @@ pub use issue::{
     PROXY_LIFETIME, ProxyCertificate, ServerNames,
 };
 pub use renewal::{ClockReading, Renewal};
-pub use request::{MachineRequest, RequestError, generate_proxy_key_and_csr};
+pub use request::{MachineRequest, RequestError, generate_proxy_key_and_csr, proxy_csr};
 pub use service_certificates::{EnsureOutcome, KeepError, ServiceCertificates};
 pub use spiffe_verifier::{SpiffeServerVerifier, UnexpectedServer};
 

@@ -4,7 +4,9 @@
 //! key. It ignores the names and usages in the request.
 
 use ironmesh_catalog::{KeyHash, Secret};
-use rcgen::{CertificateParams, DistinguishedName, SubjectPublicKeyInfo};
+use rcgen::{
+    CertificateParams, DistinguishedName, KeyPair, PKCS_ECDSA_P256_SHA256, SubjectPublicKeyInfo,
+};
 use rustls_pki_types::CertificateSigningRequestDer;
 use rustls_pki_types::pem::PemObject as _;
 use x509_parser::certification_request::X509CertificationRequest;
@@ -18,12 +20,26 @@ use crate::peer::key_hash;
 /// on the proxy's machine, where the key stays.
 pub fn generate_proxy_key_and_csr() -> Result<(Secret, String), RequestError> {
     let key = crate::profile::new_key().map_err(RequestError::Make)?;
+    let request = request_for(&key)?;
+    Ok((Secret::new(key.serialize_pem()), request))
+}
+
+/// Creates a signing request for a proxy's key (PKCS#8 in PEM), as [`generate_proxy_key_and_csr`] does.
+pub fn proxy_csr(key: &Secret) -> Result<String, RequestError> {
+    let key = KeyPair::from_pem(key.expose()).map_err(RequestError::Make)?;
+    if !key.is_compatible(&PKCS_ECDSA_P256_SHA256) {
+        return Err(RequestError::OtherKey);
+    }
+    request_for(&key)
+}
+
+/// The signing request for a key, in PEM.
+fn request_for(key: &KeyPair) -> Result<String, RequestError> {
     let mut content = CertificateParams::default();
     // The request has no names: they come from the join record.
     content.distinguished_name = DistinguishedName::new();
-    let request = content.serialize_request(&key).map_err(RequestError::Make)?;
-    let pem = request.pem().map_err(RequestError::Make)?;
-    Ok((Secret::new(key.serialize_pem()), pem))
+    let request = content.serialize_request(key).map_err(RequestError::Make)?;
+    request.pem().map_err(RequestError::Make)
 }
 
 /// The signing request of a machine, which proves that its sender holds the private key and asks for no name.

@@ -76,12 +76,16 @@ impl Enroller for MachineEnrollment {
 impl MachineEnrollment {
     /// Everything that the machine needs, with this certificate chain.
     fn response(&self, record: &JoinRecord, certificate: String) -> Enrolled {
+        let credentials = record.credentials.as_ref();
+        let issued_at = credentials.map_or(record.enrolled_at, |known| known.current.issued_at);
         let (control_plane, note) = self.xds.for_proxy_at(record.mesh_address.ip());
         Enrolled {
             id: record.id,
             name: record.display_name(),
+            address: record.mesh_address.ip(),
             services: record.services.clone(),
             certificate,
+            issued_at,
             expires_at: record.certificate_expires_at,
             roots: self.authority.lock().trust_bundle().roots,
             control_plane,

@@ -68,10 +68,14 @@ pub struct Enrolled {
     pub id: ProxyId,
     /// Its name.
     pub name: ProxyName,
+    /// The address to which callers connect.
+    pub address: IpAddr,
     /// The services that it may serve, at least one. The first one is the node cluster.
     pub services: Vec<ServiceName>,
     /// The certificate and its issuers, in PEM.
     pub certificate: String,
+    /// When the certificate was issued. Its own validity begins earlier.
+    pub issued_at: Timestamp,
     /// When the certificate expires.
     pub expires_at: Timestamp,
     /// The root certificates of the mesh, in PEM.

@@ -79,6 +79,7 @@ async fn output_folder_is_private_and_holds_the_envoy_files() {
         files(&out),
         [
             "ca.crt",
+            "enrollment.json",
             "envoy.yaml",
             "proxy.crt",
             "proxy.key",

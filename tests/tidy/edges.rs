@@ -13,6 +13,17 @@ const MAY_IMPORT_ALL: &[&str] = &["ironmesh", "ironmesh-tests", "xtask"];
 /// The workspace crates that each other crate may import.
 const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     ("ironmesh-admin", &["ironmesh-analysis", "ironmesh-catalog"]),
+    // It writes the files that `proxy bootstrap` writes, and enrolls and renews by the machines' API.
+    (
+        "ironmesh-agent",
+        &[
+            "ironmesh-catalog",
+            "ironmesh-cert",
+            "ironmesh-enrollment",
+            "ironmesh-sidecar",
+            "ironmesh-sidecar-folder",
+        ],
+    ),
     ("ironmesh-analysis", &["ironmesh-catalog"]),
     // The baseline server (`floor`) uses the control plane's TLS code, and an authority for it.
     // The admin API's client makes the operators' requests.

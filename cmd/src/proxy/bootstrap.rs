@@ -11,7 +11,8 @@ use ironmesh_admin::{BootstrapRequest, Client, EnrolledProxy, EnrollmentRequest,
 use ironmesh_catalog::{HostUpstream, NodeMetadata, TrustDomain, Upstream};
 use ironmesh_sidecar::envoy::{self, Admin};
 use ironmesh_sidecar_folder::{
-    CommonFiles, NewFolder, NewProxy, create_keys, quoted, start_command, write_bootstraps,
+    CommonFiles, EnrollmentState, NewFolder, NewProxy, create_keys, quoted, start_command,
+    write_bootstraps,
 };
 use serde_json::json;
 use tokio::task::block_in_place;
@@ -138,6 +139,7 @@ async fn enroll_batch(
         control_plane: &response.control_plane,
         control_plane_id: &trust_domain.control_plane().0,
         roots: &response.roots,
+        enrollment: &EnrollmentState::new(&response.enrollment, response.issued_at),
     };
     let enrolled = batch.iter().zip(&response.proxies);
     let enrolled: Vec<_> = enrolled.map(|(new, one)| (new, one.id, &*one.certificate)).collect();

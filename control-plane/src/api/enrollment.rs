@@ -101,6 +101,8 @@ impl RunningControlPlane {
             roots,
             control_plane,
             control_plane_id: self.mesh.trust_domain.control_plane().0.to_string(),
+            issued_at: Some(now),
+            enrollment: self.xds_addresses.of_enrollment(self.enrollment_address),
             notes: notes.into_iter().collect(),
         })
     }

@@ -152,6 +152,8 @@ fn enrollment_of_several_proxies_names_some_of_them() {
         roots: String::new(),
         control_plane: Vec::new(),
         control_plane_id: String::new(),
+        issued_at: None,
+        enrollment: Vec::new(),
         notes: Vec::new(),
     };
     let mut subject = |count: usize| {

@@ -112,6 +112,17 @@ impl EnrollmentClientError {
         matches!(self, Self::Untrusted { .. })
     }
 
+    /// Whether no control plane was reached, or none answered in time.
+    pub fn is_unreachable(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::Lost { .. } | Self::Slow { .. })
+    }
+
+    /// Whether the control plane refused the client certificate because it has expired.
+    pub fn is_expired_certificate(&self) -> bool {
+        let expired = AlertDescription::CertificateExpired;
+        matches!(self, Self::CertificateRefused { alert, .. } if *alert == expired)
+    }
+
     /// Whether neither another replica nor a repetition can succeed.
     pub fn is_final(&self) -> bool {
         match self {

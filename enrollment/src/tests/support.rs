@@ -85,8 +85,10 @@ impl TestEnroller {
         Ok(Enrolled {
             id,
             name: id.into(),
+            address: [127, 0, 0, 1].into(),
             services: services(),
             certificate: issued.chain,
+            issued_at: now,
             expires_at: issued.not_after,
             roots: self.authority.trust_bundle().roots,
             control_plane: vec![("127.0.0.1".to_owned(), 15128)],

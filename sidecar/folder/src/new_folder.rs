@@ -114,7 +114,7 @@ impl NewFolder {
 
     /// Syncs the content to disk, and renames the folder to its final path.
     pub fn finish(mut self) -> Result<(), NewFolderError> {
-        // One sync for all files: a thousand proxies have six thousand files, and syncing each would be slow.
+        // One sync for all files: a thousand proxies have seven thousand files, and syncing each would be slow.
         rustix::fs::syncfs(fs_err::File::open(&self.part)?).map_err(io::Error::from)?;
         fs_err::rename(&self.part, &self.path)?;
         self.is_finished = true;

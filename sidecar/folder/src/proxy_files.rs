@@ -9,6 +9,7 @@ use ironmesh_cert::{RequestError, generate_proxy_key_and_csr};
 use ironmesh_sidecar::envoy::{self, Admin, Bootstrap};
 
 use crate::all_cores::on_all_cores;
+use crate::enrollment_state::{ENROLLMENT, EnrollmentState};
 use crate::{NewFolder, NewFolderError};
 
 /// A proxy to enroll.
@@ -57,6 +58,8 @@ pub struct CommonFiles<'a> {
     pub control_plane_id: &'a SpiffeId,
     /// The root certificates of the mesh, in PEM.
     pub roots: &'a str,
+    /// What the machines need to renew their certificates. Without addresses it is not written.
+    pub enrollment: &'a EnrollmentState,
 }
 
 impl NewProxy {
@@ -133,6 +136,9 @@ pub fn write_bootstraps(
         };
         write(envoy::CERTIFICATE, certificate)?;
         write(envoy::ROOTS, common.roots)?;
+        if !common.enrollment.addresses.is_empty() {
+            write(ENROLLMENT, &common.enrollment.to_json())?;
+        }
         for file in files {
             write(file.name, &file.content)?;
         }

@@ -1,0 +1,123 @@
+//! The failures of the agent: what failed, where, and what to do.
+
+use std::io;
+use std::path::PathBuf;
+
+use ironmesh_catalog::ProxyId;
+use ironmesh_cert::RequestError;
+use ironmesh_enrollment::EnrollmentClientError;
+use ironmesh_sidecar::envoy::AdminSocketPathTooLong;
+use ironmesh_sidecar_folder::{NewFolderError, ProxyFilesError};
+use jiff::Timestamp;
+
+/// The failure of a join or of a renewal.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// The text is no token.
+    #[error(
+        "token is malformed: it may be truncated; give the one line of a token that `ironmesh proxy token` printed"
+    )]
+    MalformedToken,
+    /// The path of Envoy's admin socket would be too long.
+    #[error(transparent)]
+    SocketPath(#[from] AdminSocketPathTooLong),
+    /// The folder of the proxy cannot be created.
+    #[error(transparent)]
+    NewFolder(#[from] NewFolderError),
+    /// The files of the proxy cannot be written.
+    #[error(transparent)]
+    Files(#[from] ProxyFilesError),
+    /// A file cannot be read or written.
+    #[error("cannot {action} `{}`", path.display())]
+    File {
+        /// What failed: `read`, `write`.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// Another run works on the same files.
+    #[error("another run of ironmesh works on `{}`: try again when it has ended", path.display())]
+    Locked {
+        /// The folder, or the key.
+        path: PathBuf,
+    },
+    /// The kept key of an unfinished join is not private.
+    #[error(
+        "key `{}` of an unfinished join belongs to another user, or other users can read it: remove it",
+        path.display()
+    )]
+    ExposedKey {
+        /// The key.
+        path: PathBuf,
+    },
+    /// A file does not have the content of a proxy's folder.
+    #[error("`{}` is unusable: {problem}", path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and what to do.
+        problem: String,
+    },
+    /// The key cannot sign.
+    #[error("cannot request a certificate for the key `{}`", path.display())]
+    Key {
+        /// The key.
+        path: PathBuf,
+        /// The reason.
+        source: RequestError,
+    },
+    /// The machine cannot be enrolled.
+    #[error("cannot enroll this machine")]
+    Enroll(#[source] EnrollmentClientError),
+    /// The machine may be enrolled, but the response was lost.
+    #[error(
+        "cannot enroll this machine; repeat the command within 5 minutes: it uses the same key, kept in `{}`",
+        key.display()
+    )]
+    EnrollLater {
+        /// The kept key.
+        key: PathBuf,
+        /// The reason.
+        source: EnrollmentClientError,
+    },
+    /// The certificate cannot be renewed.
+    #[error(
+        "cannot renew the certificate in `{}`, which expires at {expires_at}; its files are unchanged",
+        folder.display()
+    )]
+    Renew {
+        /// The folder.
+        folder: PathBuf,
+        /// When the present certificate expires.
+        expires_at: Timestamp,
+        /// The reason.
+        source: EnrollmentClientError,
+    },
+    /// The control plane answered with the certificate of another proxy.
+    #[error(
+        "the control plane issued a certificate for proxy {issued} to proxy {own}: its log may say why; the files in `{}` are unchanged",
+        folder.display()
+    )]
+    OtherProxy {
+        /// The folder.
+        folder: PathBuf,
+        /// The proxy of the folder.
+        own: ProxyId,
+        /// The proxy of the certificate.
+        issued: ProxyId,
+    },
+}
+
+impl AgentError {
+    /// Whether the control plane was not reached, or did not answer in time.
+    pub fn is_unreachable(&self) -> bool {
+        match self {
+            Self::Enroll(source)
+            | Self::EnrollLater { source, .. }
+            | Self::Renew { source, .. } => source.is_unreachable(),
+            _ => false,
+        }
+    }
+}

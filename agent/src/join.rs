@@ -1,0 +1,142 @@
+//! Enrollment of a machine by a one-time token.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use ironmesh_catalog::{NodeMetadata, ProxyId, ProxyName, Secret, ServiceName, TrustDomain};
+use ironmesh_enrollment::{
+    CaHash, ControlPlaneAddress, EnrollRequest, Enrolled, EnrollmentClient, EnrollmentClientError,
+    OneTimeToken, ServerTrust,
+};
+use ironmesh_sidecar::envoy::{self, Admin};
+use ironmesh_sidecar_folder::{
+    CommonFiles, EnrollmentState, NewFolder, NewProxy, ProxyFilesError, write_bootstraps,
+};
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use crate::error::AgentError;
+use crate::pending_key::PendingKey;
+
+/// The inputs of a join.
+#[derive(Debug)]
+pub struct MachineJoin<'a> {
+    /// Where the control plane's replicas serve the machines' API, at least one.
+    pub addresses: Vec<ControlPlaneAddress>,
+    /// The hashes of the mesh's CA, at least one.
+    pub ca_hashes: Vec<CaHash>,
+    /// The token.
+    pub token: Secret,
+    /// The address to which callers connect. Default: the address from which the control plane sees this machine.
+    pub address: Option<IpAddr>,
+    /// The settings of the machine's own listeners.
+    pub metadata: &'a NodeMetadata,
+    /// The access to Envoy's admin interface.
+    pub admin: Admin,
+    /// The folder of the proxy, which must not exist yet.
+    pub out: &'a Path,
+}
+
+/// A newly enrolled machine, by its proxy.
+#[derive(Debug, Clone)]
+pub struct EnrolledMachine {
+    /// The proxy.
+    pub id: ProxyId,
+    /// Its name.
+    pub name: ProxyName,
+    /// Its first service.
+    pub service: ServiceName,
+    /// When its certificate expires.
+    pub expires_at: Timestamp,
+    /// Its folder, as an absolute path.
+    pub folder: PathBuf,
+    /// Notes for the user.
+    pub notes: Vec<String>,
+}
+
+/// Enrolls this machine, and writes the folder of its proxy, which appears complete or not at all.
+///
+/// The key is made and kept on the disk before the token is sent. If the response is lost, the same call again uses
+/// the same key, and gets the same certificate for five minutes.
+pub async fn join(join: MachineJoin<'_>) -> Result<EnrolledMachine, AgentError> {
+    let token = OneTimeToken::parse(&join.token).ok_or(AgentError::MalformedToken)?;
+    let client = EnrollmentClient::new(join.addresses.clone(), ServerTrust::Hashes(join.ca_hashes))
+        .map_err(AgentError::Enroll)?;
+    // An unwritable folder thus fails before the token is used.
+    let folder = NewFolder::create(join.out, 0o700)?;
+    if join.admin == Admin::Socket {
+        envoy::check_admin_socket_path(folder.path())?;
+    }
+    let key = PendingKey::open(folder.path(), token.id())?;
+    let request = EnrollRequest {
+        token: token.text(),
+        certificate_request: key.certificate_request().to_owned(),
+        address: join.address,
+        metadata: as_map(join.metadata),
+    };
+    let enrolled = match client.enroll(&request).await {
+        Ok(enrolled) => enrolled,
+        // The control plane has decided: the key is of no more use.
+        Err(error @ EnrollmentClientError::Rejected { .. }) if error.is_final() => {
+            key.remove()?;
+            return Err(AgentError::Enroll(error));
+        }
+        Err(error) if error.is_untrusted_server() => return Err(AgentError::Enroll(error)),
+        Err(source) => {
+            return Err(AgentError::EnrollLater { key: key.path().to_owned(), source });
+        }
+    };
+    let machine =
+        write_files(&folder, &key, &enrolled, &join.addresses, join.metadata, join.admin)?;
+    folder.finish()?;
+    key.remove()?;
+    Ok(machine)
+}
+
+fn write_files(
+    folder: &NewFolder,
+    key: &PendingKey,
+    enrolled: &Enrolled,
+    addresses: &[ControlPlaneAddress],
+    metadata: &NodeMetadata,
+    admin: Admin,
+) -> Result<EnrolledMachine, AgentError> {
+    let incomplete = |missing: &str| AgentError::Content {
+        path: folder.path().to_owned(),
+        problem: format!("the response of the control plane has no {missing}"),
+    };
+    let service = enrolled.services.first().ok_or_else(|| incomplete("service"))?;
+    let trust_domain = TrustDomain::of(&enrolled.control_plane_id);
+    let trust_domain = trust_domain.ok_or_else(|| incomplete("SPIFFE ID"))?;
+    let addresses: Vec<_> =
+        addresses.iter().map(|address| (address.host.clone(), address.port)).collect();
+    let common = CommonFiles {
+        service,
+        metadata,
+        admin,
+        control_plane: &enrolled.control_plane,
+        control_plane_id: &trust_domain.control_plane().0,
+        roots: &enrolled.roots,
+        enrollment: &EnrollmentState::new(&addresses, Some(enrolled.issued_at)),
+    };
+    let proxy = NewProxy { name: String::new(), address: enrolled.address };
+    let written = folder.write(Path::new(envoy::KEY), key.key().expose(), 0o600);
+    written.map_err(ProxyFilesError::from)?;
+    write_bootstraps(folder, &[(&proxy, enrolled.id, &enrolled.certificate)], &common)?;
+    Ok(EnrolledMachine {
+        id: enrolled.id,
+        name: enrolled.name.clone(),
+        service: service.clone(),
+        expires_at: enrolled.expires_at,
+        folder: folder.path().to_owned(),
+        notes: enrolled.notes.clone(),
+    })
+}
+
+/// The metadata as the protocol carries it.
+fn as_map(metadata: &NodeMetadata) -> Map<String, Value> {
+    match serde_json::to_value(metadata) {
+        Ok(Value::Object(map)) => map,
+        _ => Map::new(),
+    }
+}

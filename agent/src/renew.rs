@@ -1,0 +1,115 @@
+//! Renewal of a proxy's certificate, with the same key.
+
+use std::path::Path;
+
+use ironmesh_catalog::{ProxyId, ProxyName};
+use ironmesh_cert::proxy_csr;
+use ironmesh_enrollment::{
+    CaHash, ControlPlaneAddress, Enrolled, EnrollmentClient, RenewRequest, ServerTrust,
+};
+use ironmesh_sidecar::envoy;
+use ironmesh_sidecar_folder::{ENROLLMENT, EnrollmentState};
+use jiff::Timestamp;
+
+use crate::due::due_at;
+use crate::error::AgentError;
+use crate::machine_folder::MachineFolder;
+
+/// When a run renews.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RenewWhen {
+    /// When the renewal is due: see [`due_at`].
+    Due,
+    /// At once.
+    Now,
+}
+
+/// The result of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RenewOutcome {
+    /// The certificate is renewed later.
+    NotDue {
+        /// The proxy.
+        id: ProxyId,
+        /// From when on it is renewed.
+        due_at: Timestamp,
+        /// When it expires.
+        expires_at: Timestamp,
+    },
+    /// The certificate is renewed.
+    Renewed {
+        /// The proxy.
+        id: ProxyId,
+        /// Its name.
+        name: ProxyName,
+        /// When the new certificate expires.
+        expires_at: Timestamp,
+        /// Whether the mesh has other roots than before, which were replaced, too.
+        has_new_roots: bool,
+    },
+}
+
+/// Renews the certificate in the folder of a proxy, if `when` says so.
+///
+/// A valid certificate renews itself. An expired one is renewed by proof of possession, for which the control plane
+/// sets a limit. After a failure all files are as before.
+pub async fn renew(
+    folder: &Path,
+    when: RenewWhen,
+    now: Timestamp,
+) -> Result<RenewOutcome, AgentError> {
+    let machine = MachineFolder::open(folder)?;
+    let (id, expires_at) = (machine.proxy.identity.proxy, machine.proxy.not_after);
+    let (addresses, state) = machine.enrollment()?;
+    let due_at = due_at(&machine.proxy, state.issued_at);
+    if when == RenewWhen::Due && now < due_at {
+        return Ok(RenewOutcome::NotDue { id, due_at, expires_at });
+    }
+    let enrolled = request(&machine, addresses, folder, now).await?;
+    if enrolled.id != id {
+        let folder = folder.to_owned();
+        return Err(AgentError::OtherProxy { folder, own: id, issued: enrolled.id });
+    }
+    let has_new_roots = enrolled.roots != machine.roots.roots;
+    let state = EnrollmentState { issued_at: Some(enrolled.issued_at), ..state }.to_json();
+    let mut files = vec![(ENROLLMENT, &*state)];
+    if has_new_roots {
+        // Without roots Envoy would reject every control plane.
+        CaHash::of_roots(&enrolled.roots).map_err(|error| AgentError::Content {
+            path: folder.join(envoy::ROOTS),
+            problem: format!("the control plane sent other roots, and its {error}"),
+        })?;
+        files.push((envoy::ROOTS, &enrolled.roots));
+    }
+    files.push((envoy::CERTIFICATE, &enrolled.certificate));
+    machine.replace(&files)?;
+    let Enrolled { name, expires_at, .. } = enrolled;
+    Ok(RenewOutcome::Renewed { id, name, expires_at, has_new_roots })
+}
+
+/// Requests the new certificate.
+async fn request(
+    machine: &MachineFolder,
+    addresses: Vec<ControlPlaneAddress>,
+    folder: &Path,
+    now: Timestamp,
+) -> Result<Enrolled, AgentError> {
+    let certificate_request = proxy_csr(&machine.identity.key)
+        .map_err(|source| AgentError::Key { path: folder.join(envoy::KEY), source })?;
+    let expires_at = machine.proxy.not_after;
+    let failed = |source| AgentError::Renew { folder: folder.to_owned(), expires_at, source };
+    let trust = ServerTrust::Roots {
+        bundle: machine.roots.clone(),
+        control_plane: machine.proxy.identity.trust_domain.control_plane().0,
+    };
+    let client = EnrollmentClient::new(addresses, trust).map_err(failed)?;
+    if now < expires_at {
+        let request = RenewRequest { certificate_request: certificate_request.clone() };
+        match client.renew(&machine.identity, &request).await {
+            // The clock of this machine is late, or the certificate has expired by now.
+            Err(error) if error.is_expired_certificate() => {}
+            renewed => return renewed.map_err(failed),
+        }
+    }
+    client.renew_expired(&machine.identity, &certificate_request).await.map_err(failed)
+}
