@@ -100,7 +100,7 @@ impl MachineFolder {
         let renamed = written.and_then(|()| {
             files.iter().try_for_each(|(name, _)| {
                 let path = self.path.join(name);
-                let renamed = std::fs::rename(part(name), &path);
+                let renamed = fs_err::rename(part(name), &path);
                 renamed.map_err(|source| AgentError::File { action: "replace", path, source })
             })
         });

@@ -96,7 +96,8 @@ fn check_is_private(file: &File, path: &Path) -> Result<(), AgentError> {
         source,
     })?;
     let is_own = metadata.uid() == rustix::process::geteuid().as_raw();
-    if is_own && metadata.mode() & 0o077 == 0 {
+    let is_open_to_others = metadata.mode() & 0o077 > 0;
+    if is_own && !is_open_to_others {
         return Ok(());
     }
     Err(AgentError::ExposedKey { path: path.to_owned() })

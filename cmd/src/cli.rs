@@ -1,9 +1,12 @@
 //! The command line: commands, flags and their help texts. It parses, and runs nothing.
 
+mod agent;
 mod cert;
 mod journal;
+mod listeners;
 mod policy;
 mod proxy;
+mod token;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -14,17 +17,20 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use ironmesh_catalog::{Provider, ServiceName};
 
 use crate::explain::{self, Explained};
+pub(crate) use agent::{AgentCommand, JoinArguments};
 pub(crate) use cert::{CertCommand, CertListArguments, CertStatusArguments};
 pub(crate) use journal::{JournalArguments, JournalStart};
+pub(crate) use listeners::{ListenerArguments, UpstreamArgument};
 pub(crate) use policy::{
     AcceptRemovalArguments, ApplyArguments, CheckArguments, ImportArguments, PlanArguments,
     PolicyCommand, PolicyExplainArguments, PullArguments, PushArguments, RevisionsArguments,
     RollbackArguments, SourceMesh, WaitArguments, WaitLimits, WaitOption,
 };
 pub(crate) use proxy::{
-    BootstrapArguments, ListArguments, ProxyCommand, RevokeArguments, ShowArguments,
-    UpstreamArgument,
+    BootstrapArguments, ListArguments, ProxyCommand, RevokeArguments, SetServicesArguments,
+    ShowArguments,
 };
+pub(crate) use token::{TokenArguments, TokenCommand, TokenListArguments, TokenRevokeArguments};
 
 /// Run and operate a service mesh of Envoy sidecars on virtual machines and bare metal
 #[derive(Debug, Parser)]
@@ -129,6 +135,9 @@ pub(crate) enum Command {
     /// List certificates, and show which need attention
     #[command(subcommand)]
     Cert(CertCommand),
+    /// Enroll this machine
+    #[command(subcommand)]
+    Agent(AgentCommand),
     /// Test endpoints providers
     #[command(subcommand)]
     Provider(ProviderCommand),

@@ -4,6 +4,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use ironmesh_admin::ClientError;
+use ironmesh_agent::AgentError;
 use ironmesh_catalog::text::{chain, escape_output};
 
 /// The input, or the mesh, has findings of severity error. The command has printed them already.
@@ -65,6 +66,7 @@ pub(crate) fn number(error: &anyhow::Error) -> u8 {
                 | ClientError::Slow { .. },
             ),
         ) => 4,
+        _ if error.downcast_ref().is_some_and(AgentError::is_unreachable) => 4,
         _ if error.is::<InvalidInput>() => 3,
         _ if error.is::<UsageError>() => 2,
         _ => 1,

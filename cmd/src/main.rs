@@ -3,6 +3,7 @@
 //! This crate owns the command line and the wiring of the other crates. It reads the clock and the environment,
 //! installs the log subscriber and chooses exit codes. It contains no mesh logic.
 
+mod agent;
 mod cert;
 mod cli;
 mod color;
@@ -22,7 +23,7 @@ mod table;
 
 use std::process::ExitCode;
 
-use cli::{AzureCommand, Cli, Command, ProviderCommand, ProxyCommand};
+use cli::{AgentCommand, AzureCommand, Cli, Command, ProviderCommand, ProxyCommand};
 
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
@@ -61,6 +62,15 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         }
         Command::Proxy(ProxyCommand::Revoke(arguments)) => {
             runtime.block_on(proxy::revoke(arguments, output))
+        }
+        Command::Proxy(ProxyCommand::Token(arguments)) => {
+            runtime.block_on(proxy::token(*arguments, output))
+        }
+        Command::Proxy(ProxyCommand::SetServices(arguments)) => {
+            runtime.block_on(proxy::set_services(arguments, output))
+        }
+        Command::Agent(AgentCommand::Join(arguments)) => {
+            runtime.block_on(agent::join(*arguments, output))
         }
     };
     // A blocked call, for example on a network file system, must not delay the exit.

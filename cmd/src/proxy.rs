@@ -2,8 +2,12 @@
 
 mod bootstrap;
 mod list;
+mod new_proxy;
+mod renew;
 mod revoke;
+mod set_services;
 mod show;
+mod token;
 
 use std::fmt::Write as _;
 
@@ -12,8 +16,11 @@ use ironmesh_catalog::text::escape_line;
 
 pub(crate) use self::bootstrap::bootstrap;
 pub(crate) use self::list::list;
+pub(crate) use self::new_proxy::{NewProxyReport, admin, node_metadata, note_to_root};
 pub(crate) use self::revoke::revoke;
+pub(crate) use self::set_services::set_services;
 pub(crate) use self::show::show;
+pub(crate) use self::token::token;
 
 /// The state of a proxy for people, by its JSON value.
 pub(crate) fn state_text(state: &str) -> &str {

@@ -20,6 +20,7 @@ mod codes;
 mod colors;
 mod command;
 mod endpoints;
+mod enrollment;
 mod explain;
 mod explain_outside;
 mod first_start;

@@ -17,6 +17,7 @@ mod convergence;
 mod dead_peer;
 mod egress;
 mod endpoints;
+mod enrollment;
 mod external;
 mod flips;
 mod handover;

@@ -128,7 +128,7 @@ fn install_pair(from: &Path, to: &Path) {
 }
 
 /// The serial number of the certificate that an Envoy presents to the control plane.
-async fn proxy_serial(envoy: &Envoy) -> String {
+pub(crate) async fn proxy_serial(envoy: &Envoy) -> String {
     let certs = envoy.certs().await;
     let chains = certs.pointer("/certificates").and_then(Value::as_array);
     let serials: Vec<_> = chains
@@ -148,4 +148,4 @@ async fn proxy_serial(envoy: &Envoy) -> String {
 const PAIR: [&str; 2] = ["proxy.crt", "proxy.key"];
 const DAY: i64 = 24 * 3600;
 const CONNECTIONS: &str = r"^cluster\.ironmesh-control-plane\.upstream_cx_total$";
-const CONNECTED: &str = "control_plane.connected_state";
+pub(crate) const CONNECTED: &str = "control_plane.connected_state";

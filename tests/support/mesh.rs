@@ -269,6 +269,16 @@ impl Mesh {
             .unwrap()
     }
 
+    /// Runs `ironmesh` with these arguments and without the control plane's settings, as on another machine.
+    pub async fn run_on_machine(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(&self.programs.ironmesh);
+        let output = command.args(arguments).kill_on_drop(true).output();
+        timeout(patience(), output)
+            .await
+            .unwrap_or_else(|_| panic!("`ironmesh {}` does not end", arguments.join(" ")))
+            .unwrap()
+    }
+
     /// Starts `ironmesh` with these arguments and this mesh's settings. It is killed when the result is dropped.
     pub fn spawn(&self, arguments: &[&str]) -> tokio::process::Child {
         let mut command = self.ironmesh(arguments);

@@ -283,8 +283,8 @@ impl WaitOption {
     }
 }
 
-/// Parses the value of `--timeout`.
-fn time_limit(text: &str) -> Result<Duration, String> {
+/// Parses the value of `--timeout`, or of another time.
+pub(super) fn time_limit(text: &str) -> Result<Duration, String> {
     let time: SignedDuration = text.parse().map_err(|_| "write a time as `60s` or `5m`")?;
     Duration::try_from(time).map_err(|_| "a time is not negative".to_owned())
 }

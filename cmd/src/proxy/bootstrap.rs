@@ -2,34 +2,41 @@
 //!
 //! Private keys are generated here and never leave this machine.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use ironmesh_admin::{BootstrapRequest, Client, EnrolledProxy, EnrollmentRequest, MAX_ENROLLMENTS};
-use ironmesh_catalog::{HostUpstream, NodeMetadata, TrustDomain, Upstream};
+use ironmesh_catalog::{NodeMetadata, TrustDomain};
 use ironmesh_sidecar::envoy::{self, Admin};
 use ironmesh_sidecar_folder::{
-    CommonFiles, EnrollmentState, NewFolder, NewProxy, create_keys, quoted, start_command,
-    write_bootstraps,
+    CommonFiles, EnrollmentState, NewFolder, NewProxy, create_keys, start_command, write_bootstraps,
 };
 use serde_json::json;
 use tokio::task::block_in_place;
 
-use crate::cli::{BootstrapArguments, Output, UpstreamArgument};
+use super::new_proxy::{NewProxyReport, admin, node_metadata, note_to_root};
+use super::renew::renew;
+use crate::cli::{BootstrapArguments, Output};
 use crate::exit::UsageError;
 use crate::resolved_settings::ResolvedSettings;
 use crate::stdout::{StdoutError, outln};
 
 /// Enrolls one proxy, whose folder is `--out`; or several, each in its own folder below `--out`.
 pub(crate) async fn bootstrap(arguments: BootstrapArguments, output: Output) -> anyhow::Result<()> {
-    check_local_ports(&arguments.upstreams)?;
+    if let Some(folder) = &arguments.renew {
+        return renew(folder, arguments.force, output).await;
+    }
+    // (Clap requires both.)
+    let (Some(address), Some(out)) = (arguments.address, &arguments.out) else {
+        return Err(UsageError("give `--address` and `--out`".to_owned()).into());
+    };
+    let metadata = node_metadata(&arguments.listeners)?;
     let resolved = ResolvedSettings::load(&arguments.config)?;
     let client = resolved.client();
-    let proxies = NewProxy::consecutive(arguments.address, arguments.count)?;
-    let folder = NewFolder::create(&arguments.out, 0o700)?;
-    if admin(&arguments) == Admin::Socket {
+    let proxies = NewProxy::consecutive(address, arguments.count)?;
+    let folder = NewFolder::create(out, 0o700)?;
+    if admin(&arguments.listeners) == Admin::Socket {
         for proxy in &proxies {
             envoy::check_admin_socket_path(&proxy.folder(&folder))?;
         }
@@ -39,7 +46,7 @@ pub(crate) async fn bootstrap(arguments: BootstrapArguments, output: Output) -> 
     // Enrolled proxies are kept even if a later batch fails.
     let mut end = Ok(());
     for batch in proxies.chunks(MAX_ENROLLMENTS) {
-        match enroll_batch(&client, &arguments, &folder, batch).await {
+        match enroll_batch(&client, &arguments, &metadata, &folder, batch).await {
             Ok((enrolled, more_notes)) => {
                 all.extend(enrolled);
                 notes.extend(more_notes);
@@ -64,25 +71,9 @@ pub(crate) async fn bootstrap(arguments: BootstrapArguments, output: Output) -> 
     })?;
     notes.sort();
     notes.dedup();
-    if rustix::process::geteuid().is_root() {
-        notes.insert(0, run_by_root(&path));
-    }
+    notes.splice(0..0, note_to_root(&path));
     let print = if arguments.count.is_some() { print_batch } else { print_one };
     Ok(print(&arguments, &path, &all, &notes, output)?)
-}
-
-/// Fails if two upstreams have the same local port: Envoy would reject one of the listeners.
-fn check_local_ports(upstreams: &[UpstreamArgument]) -> Result<(), UsageError> {
-    let mut ports = BTreeMap::new();
-    for upstream in upstreams {
-        if let Some(other) = ports.insert(upstream.local_port(), upstream) {
-            return Err(UsageError(format!(
-                "two upstreams have the local port {}: `{other}` and `{upstream}`; give each upstream its own port",
-                upstream.local_port()
-            )));
-        }
-    }
-    Ok(())
 }
 
 /// An enrolled proxy, with its folder.
@@ -96,6 +87,7 @@ struct WrittenProxy {
 async fn enroll_batch(
     client: &Client,
     arguments: &BootstrapArguments,
+    metadata: &NodeMetadata,
     folder: &NewFolder,
     batch: &[NewProxy],
 ) -> anyhow::Result<(Vec<WrittenProxy>, Vec<String>)> {
@@ -103,14 +95,13 @@ async fn enroll_batch(
     let proxies = batch.iter().zip(requests).map(|(proxy, certificate_request)| {
         EnrollmentRequest { address: proxy.address, certificate_request }
     });
-    let (upstreams, hosts) = split_upstreams(arguments);
     let request = BootstrapRequest {
         services: arguments.services.clone(),
         labels: arguments.labels.iter().map(|(name, word)| (&**name, &**word)).collect(),
         locality: arguments.locality.clone().unwrap_or_default(),
         known_as: arguments.known_as.clone(),
         machine: arguments.azure_vm_id,
-        upstreams: upstreams.clone(),
+        upstreams: metadata.upstreams.clone(),
         name: arguments.name.clone(),
         new_authority: arguments.new_authority,
         proxies: proxies.collect(),
@@ -124,18 +115,10 @@ async fn enroll_batch(
     );
     let trust_domain = TrustDomain::of(&response.control_plane_id);
     let trust_domain = trust_domain.context("the control plane has no SPIFFE ID")?;
-    let metadata = NodeMetadata {
-        bind: arguments.bind,
-        app_address: arguments.app_address,
-        upstreams,
-        hosts,
-        access_log_dir: arguments.access_log_dir.clone(),
-        unknown: Vec::new(),
-    };
     let common = CommonFiles {
         service: arguments.services.first().context("a proxy serves at least one service")?,
-        metadata: &metadata,
-        admin: admin(arguments),
+        metadata,
+        admin: admin(&arguments.listeners),
         control_plane: &response.control_plane,
         control_plane_id: &trust_domain.control_plane().0,
         roots: &response.roots,
@@ -165,34 +148,15 @@ fn print_one(
     else {
         return Ok(());
     };
-    let command = start_command(out);
-    match output {
-        Output::Json => outln!(
-            "{:#}",
-            json!({
-                "id": enrollment.id,
-                "name": enrollment.name,
-                "folder": out,
-                "expires_at": enrollment.expires_at,
-                "command": command,
-                "notes": notes,
-            })
-        )?,
-        Output::Text => {
-            outln!(
-                "proxy {} ({}) is enrolled as {service}; its certificate expires at {}",
-                enrollment.name,
-                enrollment.id,
-                enrollment.expires_at
-            )?;
-            outln!("its private key was generated in {} and stays there", out.display())?;
-            for note in notes {
-                outln!("note: {note}")?;
-            }
-            outln!("start it with:\n\n  {command}\n")?;
-        }
+    NewProxyReport {
+        id: enrollment.id,
+        name: &enrollment.name,
+        service,
+        expires_at: enrollment.expires_at,
+        folder: out,
+        notes,
     }
-    Ok(())
+    .print(output)
 }
 
 /// Prints the result for a batch.
@@ -246,31 +210,5 @@ fn print_batch(
     Ok(())
 }
 
-/// The advice for root, who would run the printed command as root. Envoy opens the files that its configuration
-/// names, and accepts connections from the network.
-fn run_by_root(folder: &Path) -> String {
-    let folder = quoted(folder);
-    format!(
-        "running as root: start Envoy as an unprivileged user that can read {folder}, for example \
-         `chown -R envoy: {folder}` and `User=envoy` in its systemd unit"
-    )
-}
-
 /// The most notes in the text output.
 const SHOWN_NOTES: usize = 5;
-
-fn admin(arguments: &BootstrapArguments) -> Admin {
-    if arguments.admin_tcp { Admin::Tcp } else { Admin::Socket }
-}
-
-/// The upstream services and the upstream hosts.
-fn split_upstreams(arguments: &BootstrapArguments) -> (Vec<Upstream>, Vec<HostUpstream>) {
-    let (mut upstreams, mut hosts) = (Vec::new(), Vec::new());
-    for upstream in &arguments.upstreams {
-        match upstream {
-            UpstreamArgument::Service(upstream) => upstreams.push(upstream.clone()),
-            UpstreamArgument::Host(host) => hosts.push(host.clone()),
-        }
-    }
-    (upstreams, hosts)
-}

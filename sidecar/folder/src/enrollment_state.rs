@@ -19,9 +19,13 @@ pub struct EnrollmentState {
 impl EnrollmentState {
     /// The content for these hosts and ports.
     pub fn new(addresses: &[(String, u16)], issued_at: Option<Timestamp>) -> Self {
-        let address = |(host, port): &(String, u16)| match host.contains(':') {
-            true => format!("https://[{host}]:{port}"),
-            false => format!("https://{host}:{port}"),
+        let address = |(host, port): &(String, u16)| {
+            let is_ipv6 = host.contains(':');
+            if is_ipv6 {
+                format!("https://[{host}]:{port}")
+            } else {
+                format!("https://{host}:{port}")
+            }
         };
         Self { addresses: addresses.iter().map(address).collect(), issued_at }
     }

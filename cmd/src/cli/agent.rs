@@ -1,0 +1,42 @@
+//! The arguments of `ironmesh agent …`.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use ironmesh_enrollment::{CaHash, ControlPlaneAddress};
+
+use super::listeners::ListenerArguments;
+
+/// A command of `ironmesh agent`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum AgentCommand {
+    /// Enroll this machine by a one-time token: write its key, certificate and Envoy bootstrap
+    ///
+    /// The key is made on this machine and never leaves it. `ironmesh proxy token` prints the token, the CA hash
+    /// and this command. If the response of the control plane is lost, repeat the command within 5 minutes.
+    Join(Box<JoinArguments>),
+}
+
+/// The arguments of `ironmesh agent join`.
+#[derive(Debug, Args)]
+pub(crate) struct JoinArguments {
+    /// Enroll with the control plane at this address; further replicas may follow. The default port is 15129
+    #[arg(value_name = "https://HOST:PORT", required = true)]
+    pub(crate) control_plane: Vec<ControlPlaneAddress>,
+    /// Read the token from this file, or from stdin if it is `-`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: PathBuf,
+    /// Trust the control plane whose CA has this hash; may be repeated while the CA is rotated
+    #[arg(long = "ca-hash", value_name = "sha256:HEX", required = true)]
+    pub(crate) ca_hashes: Vec<CaHash>,
+    /// Write this folder, which must not exist yet
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+    /// Receive mesh traffic at this address, which the token must allow [default: the address from which the control
+    /// plane sees this machine]
+    #[arg(long, value_name = "IP")]
+    pub(crate) address: Option<IpAddr>,
+    #[command(flatten)]
+    pub(crate) listeners: ListenerArguments,
+}

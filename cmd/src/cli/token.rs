@@ -1,0 +1,78 @@
+//! The arguments of `ironmesh proxy token`.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, value_parser};
+use ironmesh_catalog::{IpRange, Locality, ServiceName, TokenId};
+use uuid::Uuid;
+
+use super::ConfigArgument;
+use super::policy::time_limit;
+use super::proxy::label;
+
+/// The arguments of `ironmesh proxy token`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct TokenArguments {
+    #[command(subcommand)]
+    pub(crate) command: Option<TokenCommand>,
+    #[command(flatten)]
+    pub(crate) config: ConfigArgument,
+    /// Let the proxy serve this service; may be repeated. The proxy calls as the account of the first
+    #[arg(long = "service", value_name = "NS/NAME", required = true)]
+    pub(crate) services: Vec<ServiceName>,
+    /// Label its endpoints for selection by policy, such as `version=v2`; may be repeated
+    #[arg(long = "label", value_name = "NAME=WORD", value_parser = label)]
+    pub(crate) labels: Vec<(String, String)>,
+    /// Set its locality, such as `eu/eu-1`, for locality-aware load balancing
+    #[arg(long, value_name = "REGION[/ZONE[/SUB-ZONE]]")]
+    pub(crate) locality: Option<Locality>,
+    /// Match endpoints at this further address, such as the private address behind a NAT; may be repeated
+    #[arg(long = "known-as", value_name = "IP")]
+    pub(crate) known_as: Vec<IpAddr>,
+    /// Match endpoints of the Azure virtual machine with this `vmId`
+    #[arg(long, value_name = "UUID")]
+    pub(crate) azure_vm_id: Option<Uuid>,
+    /// Allow only machines that connect from this range, such as `10.0.0.0/16`, and proxies with an address in it
+    /// [default: any address]
+    #[arg(long, value_name = "CIDR")]
+    pub(crate) address: Option<IpRange>,
+    /// Expire after this time, at most 7 days
+    #[arg(long, value_name = "TIME", default_value = "15m", value_parser = time_limit)]
+    pub(crate) ttl: Duration,
+    /// Create this many tokens, each for one machine
+    #[arg(long, value_name = "N", default_value = "1", value_parser = value_parser!(u32).range(1..=1000))]
+    pub(crate) count: u32,
+}
+
+/// A command of `ironmesh proxy token`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokenCommand {
+    /// List the tokens, and the proxies that they enrolled
+    List(TokenListArguments),
+    /// Revoke a token: no machine can enroll by it any more
+    ///
+    /// The proxy that it enrolled, if any, keeps its certificate: see `ironmesh proxy revoke`.
+    Revoke(TokenRevokeArguments),
+}
+
+/// The arguments of `ironmesh proxy token list`.
+#[derive(Debug, Args)]
+pub(crate) struct TokenListArguments {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgument,
+}
+
+/// The arguments of `ironmesh proxy token revoke`.
+#[derive(Debug, Args)]
+pub(crate) struct TokenRevokeArguments {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgument,
+    /// Revoke the token with this id: the 16 digits after `imt1_`
+    #[arg(value_name = "ID")]
+    pub(crate) id: TokenId,
+    /// Store this reason
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+}

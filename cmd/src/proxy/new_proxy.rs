@@ -1,0 +1,110 @@
+//! What `proxy bootstrap` and `agent join` share: the settings of the machine's own listeners, and the report of a
+//! new proxy.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use ironmesh_catalog::{NodeMetadata, ProxyId, ProxyName, ServiceName};
+use ironmesh_sidecar::envoy::Admin;
+use ironmesh_sidecar_folder::{quoted, start_command};
+use jiff::Timestamp;
+use serde_json::json;
+
+use crate::cli::{ListenerArguments, Output, UpstreamArgument};
+use crate::exit::UsageError;
+use crate::stdout::{StdoutError, outln};
+
+/// The node metadata of a proxy with these listeners.
+pub(crate) fn node_metadata(listeners: &ListenerArguments) -> Result<NodeMetadata, UsageError> {
+    check_local_ports(&listeners.upstreams)?;
+    let (mut upstreams, mut hosts) = (Vec::new(), Vec::new());
+    for upstream in &listeners.upstreams {
+        match upstream {
+            UpstreamArgument::Service(upstream) => upstreams.push(upstream.clone()),
+            UpstreamArgument::Host(host) => hosts.push(host.clone()),
+        }
+    }
+    Ok(NodeMetadata {
+        bind: listeners.bind,
+        app_address: listeners.app_address,
+        upstreams,
+        hosts,
+        access_log_dir: listeners.access_log_dir.clone(),
+        unknown: Vec::new(),
+    })
+}
+
+/// The access to Envoy's admin interface.
+pub(crate) fn admin(listeners: &ListenerArguments) -> Admin {
+    if listeners.admin_tcp { Admin::Tcp } else { Admin::Socket }
+}
+
+/// Fails if two upstreams have the same local port: Envoy would reject one of the listeners.
+fn check_local_ports(upstreams: &[UpstreamArgument]) -> Result<(), UsageError> {
+    let mut ports = BTreeMap::new();
+    for upstream in upstreams {
+        if let Some(other) = ports.insert(upstream.local_port(), upstream) {
+            return Err(UsageError(format!(
+                "two upstreams have the local port {}: `{other}` and `{upstream}`; give each upstream its own port",
+                upstream.local_port()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The advice for root, who would run the printed command as root; none for other users. Envoy opens the files that its
+/// configuration names, and accepts connections from the network.
+pub(crate) fn note_to_root(folder: &Path) -> Option<String> {
+    let folder = quoted(folder);
+    rustix::process::geteuid().is_root().then(|| {
+        format!(
+            "running as root: start Envoy as an unprivileged user that can read {folder}, for example \
+             `chown -R envoy: {folder}` and `User=envoy` in its systemd unit"
+        )
+    })
+}
+
+/// The report of one new proxy.
+#[derive(Debug)]
+pub(crate) struct NewProxyReport<'a> {
+    pub(crate) id: ProxyId,
+    pub(crate) name: &'a ProxyName,
+    /// Its first service.
+    pub(crate) service: &'a ServiceName,
+    pub(crate) expires_at: Timestamp,
+    pub(crate) folder: &'a Path,
+    pub(crate) notes: &'a [String],
+}
+
+impl NewProxyReport<'_> {
+    /// Prints it.
+    pub(crate) fn print(&self, output: Output) -> Result<(), StdoutError> {
+        let Self { id, name, service, expires_at, folder, notes } = *self;
+        let command = start_command(folder);
+        match output {
+            Output::Json => outln!(
+                "{:#}",
+                json!({
+                    "id": id,
+                    "name": name,
+                    "folder": folder,
+                    "expires_at": expires_at,
+                    "command": command,
+                    "notes": notes,
+                })
+            )?,
+            Output::Text => {
+                outln!(
+                    "proxy {name} ({id}) is enrolled as {service}; its certificate expires at {expires_at}"
+                )?;
+                outln!("its private key was generated in {} and stays there", folder.display())?;
+                for note in notes {
+                    outln!("note: {note}")?;
+                }
+                outln!("start it with:\n\n  {command}\n")?;
+            }
+        }
+        Ok(())
+    }
+}
