@@ -18,6 +18,7 @@ mod dead_peer;
 mod egress;
 mod endpoints;
 mod enrollment;
+mod enrollment_guide;
 mod external;
 mod flips;
 mod handover;
