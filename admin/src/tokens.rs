@@ -37,6 +37,9 @@ pub struct TokenRequest {
     /// The addresses of which the proxy may have one; any without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub addresses: Option<IpRange>,
+    /// Whether the authority is known to be new. Otherwise no token is created while all clients reject it.
+    #[serde(default)]
+    pub new_authority: bool,
     /// How long the tokens can be used, in seconds: at most [`MAX_TOKEN_TTL`].
     pub ttl: u64,
     /// How many tokens to create: 1 to [`MAX_TOKENS`].

@@ -3,9 +3,9 @@
 //! Envoy watches the folder for files that are moved in. Each file is therefore written beside its final path first,
 //! and all of them are renamed at the end: an Envoy never reads half a file, and a full disk changes nothing.
 
-use std::fs::{File, TryLockError};
+use std::fs::{File, Permissions, TryLockError};
 use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
 use ironmesh_catalog::{Secret, TrustBundle};
@@ -91,7 +91,7 @@ impl MachineFolder {
         let part = |name: &str| self.path.join(format!(".{name}.new"));
         let written = files.iter().try_for_each(|(name, content)| {
             let path = part(name);
-            write(&path, content).map_err(|source| AgentError::File {
+            write(&path, content, &self.path.join(name)).map_err(|source| AgentError::File {
                 action: "write",
                 path,
                 source,
@@ -125,8 +125,9 @@ fn read(folder: &Path, name: &str) -> Result<String, AgentError> {
     })
 }
 
-/// Writes a new file to the disk, in place of one that an interrupted run left.
-fn write(path: &Path, content: &str) -> io::Result<()> {
+/// Writes a new file to the disk, in place of one that an interrupted run left. It gets owner and mode of the file that it
+/// will replace: root may run this for the user of Envoy.
+fn write(path: &Path, content: &str, replaced: &Path) -> io::Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -134,6 +135,13 @@ fn write(path: &Path, content: &str) -> io::Result<()> {
     let mut options = File::options();
     // New, and so never the target of a link that another user of the folder made.
     let mut file = options.write(true).create_new(true).mode(0o644).open(path)?;
+    if let Ok(replaced) = std::fs::symlink_metadata(replaced) {
+        let own = file.metadata()?;
+        if (own.uid(), own.gid()) != (replaced.uid(), replaced.gid()) {
+            fchown(&file, Some(replaced.uid()), Some(replaced.gid()))?;
+        }
+        file.set_permissions(Permissions::from_mode(replaced.mode() & 0o777))?;
+    }
     file.write_all(content.as_bytes())?;
     file.sync_all()
 }

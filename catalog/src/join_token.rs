@@ -70,12 +70,9 @@ pub struct TokenUse {
     pub key: KeyHash,
     /// The proxy that the machine became.
     pub proxy: ProxyId,
-    /// The issued certificate with its issuers, in PEM, for a machine that lost the response. None until it is issued.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub certificate: Option<String>,
 }
 
-/// An attempt to use a used token with another key: someone has copied it.
+/// An attempt to use a used token again: someone may have copied it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenMisuse {
     /// When.
@@ -91,7 +88,7 @@ pub enum TokenState {
     Unused,
     /// A machine has used it.
     Used,
-    /// Nobody used it in time.
+    /// Its time was over before a machine used it.
     Expired,
     /// An operator revoked it.
     Revoked,

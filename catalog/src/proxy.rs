@@ -252,11 +252,14 @@ impl JoinRecord {
             _ if self.revoked.is_some() => CertificateState::Revoked,
             _ if self.certificate_expires_at <= now => CertificateState::Expired,
             Some(_) => CertificateState::Claimed,
-            None if now.duration_since(self.enrolled_at) > Self::UNCLAIMED => {
-                CertificateState::EnrollmentExpired
-            }
+            None if self.is_enrollment_expired(now) => CertificateState::EnrollmentExpired,
             None => CertificateState::Unclaimed,
         }
+    }
+
+    /// Whether no connection used its first certificate within the time limit.
+    pub fn is_enrollment_expired(&self, now: Timestamp) -> bool {
+        self.claimed_at.is_none() && now.duration_since(self.enrolled_at) > Self::UNCLAIMED
     }
 
     /// Whether the proxy can connect at `now`.

@@ -58,6 +58,7 @@ impl ProxyCertificate {
             issued_at: now,
             expires_at: self.not_after,
             first_used_at: None,
+            chain: Some(self.chain.clone()),
         }
     }
 }

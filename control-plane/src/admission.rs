@@ -148,6 +148,15 @@ impl Admission for ProxyAdmission {
             if record.claimed_at.is_none() {
                 self.journal.record(claim(&record, peer.address, first_use.at));
             }
+            // Of two first streams with different keys, one binds its key.
+            let recognized = self
+                .register
+                .get(record.id)
+                .map(|record| record.recognize(&first_use.certificate, first_use.at));
+            if recognized == Some(CertificateRecognition::OtherKey) {
+                let reason = format!("proxy {} was claimed with another key", record.id);
+                return Err(StreamRejection(reason));
+            }
             Ok(())
         })
     }

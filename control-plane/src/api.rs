@@ -92,7 +92,11 @@ impl ControlPlane for RunningControlPlane {
         };
         let of_state = self.state_findings.borrow().clone();
         let findings = self.feeds.mesh_findings.borrow();
-        let of_machines = self.alarms.findings(&self.tokens.misused(), Timestamp::now());
+        let of_machines = {
+            let revoked = self.register.revoked();
+            let is_revoked = |id| revoked.contains_key(&id);
+            self.alarms.findings(&self.tokens.misused(), is_revoked, Timestamp::now())
+        };
         let of_mesh = of_state.iter().chain(&of_machines).chain(&*findings);
         let of_mesh = of_mesh.map(FindingView::from);
         let findings = self.risk_findings.iter().cloned().chain(of_mesh).collect();

@@ -61,7 +61,7 @@ impl Enroller for MachineEnrollment {
     }
 
     fn renew(&self, renewal: ProxyRenewal, peer: SocketAddr) -> Result<Enrolled, EnrollmentError> {
-        self.renewed(&renewal, peer, Timestamp::now())
+        self.renew_certificate(&renewal, peer, Timestamp::now())
     }
 
     fn renew_expired(
@@ -69,7 +69,7 @@ impl Enroller for MachineEnrollment {
         renewal: ProxyRenewal,
         peer: SocketAddr,
     ) -> Result<Enrolled, EnrollmentError> {
-        self.renewed(&renewal, peer, Timestamp::now())
+        self.renew_certificate(&renewal, peer, Timestamp::now())
     }
 }
 

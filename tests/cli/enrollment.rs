@@ -223,6 +223,15 @@ async fn wrong_ca_hash_is_refused_before_the_token_is_sent() {
 }
 
 #[tokio::test]
+async fn port_of_xds_is_reported_at_once() {
+    let Some(running) = EnrollmentServer::open().await else { return };
+    let invitation = running.invite(&[]);
+    let xds = running.server.loopback.socket(1, 15128);
+    let run = running.join_at(xds, &invitation, "proxy", &[]);
+    assert_failed(&run, 1, &["does not serve enrollment", "15129"]);
+}
+
+#[tokio::test]
 async fn address_outside_the_range_of_the_token_is_rejected() {
     let Some(running) = EnrollmentServer::open().await else { return };
     let invitation = running.invite(&["--address", "127.9.0.0/16"]);

@@ -100,7 +100,7 @@ async fn expired_certificate_is_renewed_by_proof_of_possession() {
 }
 
 /// Whether the Envoy has a stream to the control plane.
-async fn is_connected(envoy: &Envoy) -> Result<(), u64> {
+pub(crate) async fn is_connected(envoy: &Envoy) -> Result<(), u64> {
     match envoy.stat(CONNECTED).await {
         1 => Ok(()),
         state => Err(state),
@@ -108,7 +108,7 @@ async fn is_connected(envoy: &Envoy) -> Result<(), u64> {
 }
 
 /// Enrolls a machine at `address` as a further buyer.
-async fn join(mesh: &Mesh, out: &str, address: &str) {
+pub(crate) async fn join(mesh: &Mesh, out: &str, address: &str) {
     let created = ["proxy", "token", "--service", "default/bookbuyer", "--output", "json"];
     let created = text(&mesh.run(&created).await);
     let created: serde_json::Value = serde_json::from_str(&created).unwrap();
@@ -123,7 +123,7 @@ async fn join(mesh: &Mesh, out: &str, address: &str) {
 }
 
 /// The stdout of a run, which must succeed.
-fn text(output: &Output) -> String {
+pub(crate) fn text(output: &Output) -> String {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}: {stderr}", output.status);
     String::from_utf8(output.stdout.clone()).unwrap()

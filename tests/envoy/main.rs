@@ -19,6 +19,7 @@ mod egress;
 mod endpoints;
 mod enrollment;
 mod enrollment_guide;
+mod enrollment_threats;
 mod external;
 mod flips;
 mod handover;

@@ -118,7 +118,7 @@ async fn own_serial(mesh: &Mesh) -> String {
 }
 
 /// Replaces the pair in `to` by that in `from`, one file after the other.
-fn install_pair(from: &Path, to: &Path) {
+pub(crate) fn install_pair(from: &Path, to: &Path) {
     for file in PAIR {
         // Outside the folder, which Envoy watches.
         let part = to.with_extension("part");

@@ -111,6 +111,7 @@ async fn enroll_all(subject: &MeasuredControlPlane) -> anyhow::Result<Vec<Call>>
         known_as: Vec::new(),
         machine: None,
         addresses: None,
+        new_authority: false,
         ttl: 900,
         count: MACHINES,
     };

@@ -30,6 +30,10 @@ pub struct IssuedCertificate {
     /// When the first xDS stream with it was accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_used_at: Option<Timestamp>,
+    /// The certificate with its issuers, in PEM, until its first use: a machine that lost the response gets the same one
+    /// again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chain: Option<String>,
 }
 
 /// The key of a proxy, and its certificates. The key is bound: a certificate for another key needs a new enrollment.
@@ -42,6 +46,10 @@ pub struct ProxyCredentials {
     /// The one before, which is accepted until [`ProxyCredentials::OVERLAP`] after the first use of the current one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predecessor: Option<IssuedCertificate>,
+    /// The latest expiry of all its certificates. (A clock that was ahead may have issued an earlier one that expires later
+    /// than its successors.)
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latest_expiry: Option<Timestamp>,
 }
 
 /// A certificate that a proxy presents. The caller has verified that this mesh issued it for this proxy.
@@ -77,7 +85,7 @@ impl ProxyCredentials {
 
     /// The credentials of a key with its first certificate.
     pub fn new(key: KeyHash, current: IssuedCertificate) -> Self {
-        Self { key, current, predecessor: None }
+        Self { key, latest_expiry: Some(current.expires_at), current, predecessor: None }
     }
 
     /// The credentials that the first use of a certificate binds, in a record without any. (A certificate does not have
@@ -88,6 +96,7 @@ impl ProxyCredentials {
             issued_at,
             expires_at: presented.expires_at,
             first_used_at: None,
+            chain: None,
         };
         Self::new(presented.key.clone(), current)
     }
@@ -123,8 +132,7 @@ impl ProxyCredentials {
                 None => CertificateRecognition::Older,
             };
         }
-        // Renewals of one key never shorten its validity, but for a clock that went back in between.
-        if presented.expires_at > self.current.expires_at {
+        if presented.expires_at > self.latest_expiry.unwrap_or(self.current.expires_at) {
             return CertificateRecognition::Newer;
         }
         CertificateRecognition::Older
@@ -132,19 +140,38 @@ impl ProxyCredentials {
 
     /// The predecessor, while it is accepted.
     pub fn accepted_predecessor(&self, now: Timestamp) -> Option<&IssuedCertificate> {
-        let is_over = |used: Timestamp| now.duration_since(used) > Self::OVERLAP;
+        // (A clock that goes back does not prolong it.)
+        let is_over = |used: Timestamp| now.duration_since(used).abs() > Self::OVERLAP;
         self.predecessor.as_ref().filter(|_| !self.current.first_used_at.is_some_and(is_over))
     }
 
+    /// The certificate that a renewal by this one has issued already, if its response may have been lost: it is unused.
+    /// The same again, instead of a new one, so that no repeated or late request makes a delivered certificate invalid.
+    pub fn issued_before(
+        &self,
+        recognition: CertificateRecognition,
+        now: Timestamp,
+    ) -> Option<&IssuedCertificate> {
+        let is_repeated = recognition == CertificateRecognition::Predecessor;
+        let is_of_use = |one: &&IssuedCertificate| {
+            let lifetime = one.expires_at.duration_since(one.issued_at);
+            one.first_used_at.is_none() && one.expires_at.duration_since(now) > lifetime / 2
+        };
+        is_repeated.then_some(&self.current).filter(is_of_use)
+    }
+
     /// The credentials after a renewal by a certificate that was recognized so. The presented one stays valid until the new
-    /// one is used; a new one whose response was lost is replaced.
+    /// one is used.
     #[must_use]
     pub fn renewed(&self, recognition: CertificateRecognition, new: IssuedCertificate) -> Self {
         let predecessor = match recognition {
-            CertificateRecognition::Current => Some(self.current.clone()),
+            CertificateRecognition::Current => {
+                Some(IssuedCertificate { chain: None, ..self.current.clone() })
+            }
             _ => self.predecessor.clone(),
         };
-        Self { key: self.key.clone(), current: new, predecessor }
+        let latest = self.latest_expiry.unwrap_or(self.current.expires_at).max(new.expires_at);
+        Self { key: self.key.clone(), current: new, predecessor, latest_expiry: Some(latest) }
     }
 }
 
@@ -186,17 +213,28 @@ mod tests {
     }
 
     #[test]
-    fn lost_renewal_is_replaced_by_the_next_one() {
+    fn lost_renewal_yields_the_same_certificate_again() {
         let first = ProxyCredentials::bound_by(&presented("1", 0), at(0));
-        let lost = first.renewed(CertificateRecognition::Current, issued("2", 500));
-        let again = lost.renewed(CertificateRecognition::Predecessor, issued("3", 501));
-        assert_eq!(again.current.serial, "3");
-        assert_eq!(again.predecessor.as_ref().map(|one| &*one.serial), Some("1"));
-        assert_eq!(again.recognize(&presented("2", 500), at(502)), CertificateRecognition::Older);
+        assert_eq!(first.issued_before(CertificateRecognition::Current, at(1)), None);
+        let mut lost = first.renewed(CertificateRecognition::Current, issued("2", 500));
+        let again = lost.issued_before(CertificateRecognition::Predecessor, at(501)).unwrap();
+        assert_eq!(again.serial, "2");
+        lost.current.first_used_at = Some(at(501));
+        assert_eq!(lost.issued_before(CertificateRecognition::Predecessor, at(502)), None);
     }
 
     #[test]
-    fn other_key_and_newer_certificate_have_standings_of_their_own() {
+    fn certificate_of_a_clock_that_was_ahead_is_not_newer_than_the_state() {
+        let first = ProxyCredentials::bound_by(&presented("1", 0), at(0));
+        let ahead = first.renewed(CertificateRecognition::Current, issued("2", 9000));
+        let next = ahead.renewed(CertificateRecognition::Current, issued("3", 500));
+        let last = next.renewed(CertificateRecognition::Current, issued("4", 900));
+        let recognition = last.recognize(&presented("2", 9000), at(901));
+        assert_eq!(recognition, CertificateRecognition::Older);
+    }
+
+    #[test]
+    fn other_key_and_newer_certificate_are_recognized() {
         let credentials = ProxyCredentials::bound_by(&presented("1", 0), at(0));
         assert_eq!(credentials.recognize(&presented("9", 1), at(2)), CertificateRecognition::Newer);
         let other = PresentedCertificate { key: KeyHash("x".to_owned()), ..presented("1", 0) };

@@ -38,7 +38,10 @@ pub(crate) struct TokenArguments {
     /// [default: any address]
     #[arg(long, value_name = "CIDR")]
     pub(crate) address: Option<IpRange>,
-    /// Expire after this time, at most 7 days
+    /// Create it although all connected proxies reject the certificate authority, which is known to be new
+    #[arg(long)]
+    pub(crate) new_authority: bool,
+    /// Expire after this time, at most 168h (7 days)
     #[arg(long, value_name = "TIME", default_value = "15m", value_parser = time_limit)]
     pub(crate) ttl: Duration,
     /// Create this many tokens, each for one machine

@@ -28,6 +28,7 @@ pub(crate) async fn token(arguments: TokenArguments, output: Output) -> anyhow::
 async fn create(arguments: TokenArguments, output: Output) -> anyhow::Result<()> {
     let client = ResolvedSettings::load(&arguments.config)?.client();
     let request = TokenRequest {
+        new_authority: arguments.new_authority,
         services: arguments.services,
         labels: arguments.labels.iter().map(|(name, word)| (&**name, &**word)).collect(),
         locality: arguments.locality.unwrap_or_default(),

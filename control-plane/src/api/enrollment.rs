@@ -25,7 +25,7 @@ impl RunningControlPlane {
     /// Enrolls the proxies of a request. Blocks on the store.
     pub(super) fn enroll(&self, request: &BootstrapRequest) -> Result<BootstrapResponse, ApiError> {
         self.check_enrollment(request)?;
-        self.check_authority(request)?;
+        self.check_authority(request.new_authority)?;
         let now = Timestamp::now();
         // Checked again under the register's lock; here, before certificates are issued in vain.
         if let Some(name) = &request.name {
@@ -134,9 +134,9 @@ impl RunningControlPlane {
     }
 
     /// Rejects an enrollment after a loss of the state, which it would make permanent, proxy by proxy.
-    fn check_authority(&self, request: &BootstrapRequest) -> Result<(), ApiError> {
+    pub(super) fn check_authority(&self, new_authority: bool) -> Result<(), ApiError> {
         let finding = unknown_authority(&self.hub).filter(Finding::is_error);
-        match finding.filter(|_| !request.new_authority) {
+        match finding.filter(|_| !new_authority) {
             None => Ok(()),
             Some(finding) => {
                 let help = finding.help.unwrap_or_default();

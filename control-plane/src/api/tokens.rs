@@ -17,6 +17,7 @@ impl RunningControlPlane {
     /// Creates the tokens of a request. Blocks on the store.
     pub(super) fn new_tokens(&self, request: &TokenRequest) -> Result<CreatedTokens, ApiError> {
         self.check_tokens(request).map_err(ApiError::BadRequest)?;
+        self.check_authority(request.new_authority)?;
         let now = Timestamp::now();
         let ttl = i64::try_from(request.ttl).unwrap_or(i64::MAX);
         let expires_at = now + SignedDuration::from_secs(ttl);

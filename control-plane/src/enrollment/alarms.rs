@@ -13,9 +13,9 @@ use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 
 /// How long an alarm lasts after the last attempt.
-const LASTS: SignedDuration = SignedDuration::from_hours(24);
+const RETENTION: SignedDuration = SignedDuration::from_hours(24);
 
-/// The most alarms. Each needs a certificate of the mesh, so there are few.
+/// The most alarms of one kind; the oldest is dropped for another. After a restored state there may be one for each proxy.
 const MAX_ALARMS: usize = 1_000;
 
 /// The most findings of one kind.
@@ -70,8 +70,10 @@ impl Alarms {
         let mut raised = self.0.lock();
         raised.retain(|_, one| !is_over(one, now));
         let key = (alarm, record.id);
-        if raised.len() >= MAX_ALARMS && !raised.contains_key(&key) {
-            return false;
+        let of_kind = || raised.iter().filter(|((kind, _), _)| *kind == alarm);
+        if !raised.contains_key(&key) && of_kind().count() >= MAX_ALARMS {
+            let oldest = of_kind().min_by_key(|(_, one)| one.at).map(|(key, _)| *key);
+            oldest.map(|oldest| raised.remove(&oldest));
         }
         let name = record.display_name().to_string();
         let one = raised.entry(key).or_insert_with(|| {
@@ -83,13 +85,19 @@ impl Alarms {
         one.count == 1
     }
 
-    /// The findings about certificates and about these tokens.
-    pub(crate) fn findings(&self, misused: &[JoinToken], now: Timestamp) -> Vec<Finding> {
+    /// The findings about certificates and about these tokens. A revocation ends those about the proxy.
+    pub(crate) fn findings(
+        &self,
+        misused: &[JoinToken],
+        is_revoked: impl Fn(ProxyId) -> bool,
+        now: Timestamp,
+    ) -> Vec<Finding> {
         let mut findings: Vec<_> = misused.iter().take(NAMED).filter_map(of_token).collect();
         let raised = self.0.lock();
         for kind in [CertificateAlarm::Older, CertificateAlarm::OtherKey, CertificateAlarm::Newer] {
-            let of_kind =
-                raised.iter().filter(|((alarm, _), one)| *alarm == kind && !is_over(one, now));
+            let of_kind = raised.iter().filter(|((alarm, id), one)| {
+                *alarm == kind && !is_over(one, now) && !is_revoked(*id)
+            });
             findings.extend(of_kind.take(NAMED).map(|(_, one)| of_certificate(kind, one)));
         }
         findings
@@ -97,13 +105,13 @@ impl Alarms {
 }
 
 fn is_over(raised: &Raised, now: Timestamp) -> bool {
-    now.duration_since(raised.at) > LASTS
+    now.duration_since(raised.at) > RETENTION
 }
 
 fn of_token(token: &JoinToken) -> Option<Finding> {
     let (used, misused) = (token.used.as_ref()?, token.misused.as_ref()?);
     let text = format!(
-        "token {} was presented a second time, with another key, by {} on {:.0}: it had enrolled proxy {} from {} on {:.0}",
+        "token {} was presented a second time by {} on {:.0}: it had enrolled proxy {} from {} on {:.0}",
         token.id, misused.from, misused.at, used.proxy, used.from, used.at
     );
     let help = format!(
@@ -135,7 +143,7 @@ fn of_certificate(kind: CertificateAlarm, raised: &Raised) -> Finding {
                 _ => "that it renewed, and whose successor is in use",
             };
             let text = format!(
-                "a certificate of proxy {name} {what} was presented by {from} on {at:.0}{times}: it is a copy of the machine's files"
+                "a certificate of proxy {name} {what} was presented by {from} on {at:.0}{times}: probably a copy of the machine's files"
             );
             let help = format!(
                 "if the machine was restored from a backup, enroll it again with a new token; otherwise someone has its key: `ironmesh proxy revoke {name}`, and enroll it again"

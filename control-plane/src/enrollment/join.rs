@@ -6,7 +6,7 @@ use ironmesh_catalog::{
     JoinRecord, JoinToken, JournalKind, JournalSubject, KeyHash, ProxyId, TokenState, TokenUse,
     reserved_ports,
 };
-use ironmesh_cert::{ENROLLED_PROXY_LIFETIME, ProxyCertificate};
+use ironmesh_cert::ENROLLED_PROXY_LIFETIME;
 use ironmesh_enrollment::{Enrolled, Enrollment, EnrollmentError, OneTimeToken};
 use ironmesh_store::{RecordError, Versioned};
 use jiff::Timestamp;
@@ -16,31 +16,38 @@ use super::{
     ChangeError, MachineEnrollment, check_address, holder, subject, unavailable,
     with_first_certificate,
 };
+use crate::journal::CertificateHolder;
 use crate::proxy_names::default_names;
 use ironmesh_catalog::text::chain;
 
-/// Why a machine is not enrolled: what it is told, and what the journal records.
+/// Why a machine is not enrolled: the error of the response, and the reason in the journal.
 struct Rejection {
     error: EnrollmentError,
-    reason: String,
+    /// None if the machine has no token of this mesh: requests without one must not displace entries of the journal.
+    reason: Option<String>,
 }
 
 impl Rejection {
-    /// The machine is told only that the token is of no use.
+    /// Without a token of this mesh.
+    fn of_unknown_token() -> Self {
+        Self { error: EnrollmentError::TokenRejected, reason: None }
+    }
+
+    /// The response states only that the token is of no use.
     fn of_token(reason: impl Into<String>) -> Self {
-        Self { error: EnrollmentError::TokenRejected, reason: reason.into() }
+        Self { error: EnrollmentError::TokenRejected, reason: Some(reason.into()) }
     }
 }
 
 impl From<EnrollmentError> for Rejection {
     fn from(error: EnrollmentError) -> Self {
-        Self { reason: error.to_string(), error }
+        Self { reason: Some(error.to_string()), error }
     }
 }
 
 impl From<RecordError> for Rejection {
     fn from(error: RecordError) -> Self {
-        Self { error: unavailable(&error), reason: chain(&error) }
+        Self { error: unavailable(&error), reason: Some(chain(&error)) }
     }
 }
 
@@ -55,7 +62,7 @@ impl MachineEnrollment {
         let token = OneTimeToken::parse(&enrollment.token);
         let enrolled = match &token {
             Some(token) => self.join_by(token, enrollment, peer, now),
-            None => Err(Rejection::of_token("the text is no token: it may be truncated")),
+            None => Err(Rejection::of_unknown_token()),
         };
         let who = holder(token.as_ref().map(OneTimeToken::id));
         match enrolled {
@@ -65,8 +72,10 @@ impl MachineEnrollment {
                 Ok(response)
             }
             Err(Rejection { error, reason }) => {
-                let none = JournalSubject::default();
-                self.record(JournalKind::Enroll, who, peer, none, Some(&reason), now);
+                if let Some(reason) = reason {
+                    let none = JournalSubject::default();
+                    self.record(JournalKind::Enroll, who, peer, none, Some(&reason), now);
+                }
                 Err(error)
             }
         }
@@ -82,34 +91,31 @@ impl MachineEnrollment {
         let key = enrollment.request.key_hash();
         let address = enrollment.address.unwrap_or_else(|| peer.ip()).to_canonical();
         let _enrolling = self.enrolling.lock();
-        let stored = self.tokens.get(token.id())?;
-        let stored = stored.filter(|stored| token.has_hash(&stored.value.secret_hash));
-        let stored = stored.ok_or_else(|| Rejection::of_token("no such token"))?;
-        match stored.value.state(now) {
-            TokenState::Unused => {}
-            TokenState::Used => return self.join_again(stored, &key, enrollment, peer, now),
-            TokenState::Expired => return Err(Rejection::of_token("the token has expired")),
-            TokenState::Revoked => return Err(Rejection::of_token("the token is revoked")),
+        loop {
+            let stored = self.tokens.get(token.id())?;
+            let stored = stored.filter(|stored| token.has_hash(&stored.value.secret_hash));
+            let stored = stored.ok_or_else(Rejection::of_unknown_token)?;
+            match stored.value.state(now) {
+                TokenState::Unused => {}
+                TokenState::Used => return self.join_again(stored, &key, enrollment, peer, now),
+                TokenState::Expired => return Err(Rejection::of_token("the token has expired")),
+                TokenState::Revoked => return Err(Rejection::of_token("the token is revoked")),
+            }
+            check_range(&stored.value, address, peer)?;
+            let proxy = ProxyId(Uuid::new_v4());
+            let used = TokenUse { at: now, from: peer, key: key.clone(), proxy };
+            let token = JoinToken { used: Some(used), ..stored.value };
+            // From here on the token is used, even if this process dies before it issues the certificate.
+            match self.tokens.put(&token, stored.version) {
+                Ok(_) => return self.issue(&token, proxy, address, enrollment, now),
+                // Another control plane used or revoked it: what is stored now decides.
+                Err(RecordError::Conflict(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
-        check_range(&stored.value, address, peer)?;
-        let used = TokenUse {
-            at: now,
-            from: peer,
-            key,
-            proxy: ProxyId(Uuid::new_v4()),
-            certificate: None,
-        };
-        let token = JoinToken { used: Some(used.clone()), ..stored.value };
-        // From here on the token is used, even if this process dies before it issues the certificate.
-        let version = self.tokens.put(&token, stored.version).map_err(|error| match error {
-            // Another control plane was first.
-            RecordError::Conflict(_) => Rejection::of_token("the token was used at this moment"),
-            error => error.into(),
-        })?;
-        self.issue(Versioned { value: token, version }, &used, address, enrollment, now)
     }
 
-    /// A used token: the same machine gets the same certificate for a while, and any other one nothing.
+    /// A used token: the same machine gets the same certificate for a while, and others get nothing.
     fn join_again(
         &self,
         stored: Versioned<JoinToken>,
@@ -118,99 +124,83 @@ impl MachineEnrollment {
         peer: SocketAddr,
         now: Timestamp,
     ) -> Result<(JoinRecord, String), Rejection> {
-        let Some(used) = stored.value.repeatable(key, now).cloned() else {
+        let Some(proxy) = stored.value.repeatable(key, now).map(|used| used.proxy) else {
             let is_same = stored.value.used.as_ref().is_some_and(|used| used.key == *key);
-            if is_same {
-                return Err(Rejection::of_token("the token was used by this machine before"));
-            }
-            let id = stored.value.id.clone();
-            tracing::error!(token = %id, address = %peer, "a used token was presented again, with another key");
-            self.tokens.record_misuse(stored, peer, now)?;
-            return Err(Rejection::of_token("the token was used by another machine"));
+            let who = if is_same { "this machine before" } else { "another machine" };
+            tracing::error!(token = %stored.value.id, address = %peer, is_same_key = is_same, "a used token was presented again");
+            self.tokens.record_misuse(stored, peer, now);
+            return Err(Rejection::of_token(format!("the token was used by {who}")));
         };
-        let record = self.register.get(used.proxy);
-        match (record, used.certificate.clone()) {
-            (Some(record), Some(certificate)) => Ok(((*record).clone(), certificate)),
-            (Some(record), None) => {
-                // The control plane ended before it stored the certificate, which nobody has.
-                let address = record.mesh_address.ip();
-                self.issue(stored, &used, address, enrollment, now)
-            }
-            (None, _) => {
-                let address = enrollment.address.unwrap_or_else(|| peer.ip()).to_canonical();
-                check_range(&stored.value, address, peer)?;
-                self.issue(stored, &used, address, enrollment, now)
-            }
+        if let Some(record) = self.register.get(proxy) {
+            return repeated(&record);
         }
+        let address = enrollment.address.unwrap_or_else(|| peer.ip()).to_canonical();
+        check_range(&stored.value, address, peer)?;
+        self.issue(&stored.value, proxy, address, enrollment, now)
     }
 
-    /// Issues the certificate of a used token, and stores the proxy's record.
+    /// Issues the certificate of a used token, and stores the proxy's record with it.
     fn issue(
         &self,
-        stored: Versioned<JoinToken>,
-        used: &TokenUse,
+        token: &JoinToken,
+        proxy: ProxyId,
         address: IpAddr,
         enrollment: &Enrollment,
         now: Timestamp,
     ) -> Result<(JoinRecord, String), Rejection> {
-        let token = stored.value;
         let certificate = self.authority.lock().issue_proxy_certificate(
             enrollment.request.pem(),
-            used.proxy,
+            proxy,
             &token.services,
             ENROLLED_PROXY_LIFETIME,
             now,
         );
         let certificate =
             certificate.map_err(|error| EnrollmentError::RequestInvalid(chain(&error)))?;
-        let record = self.store_record(&token, used, address, &certificate, now)?;
-        let used = TokenUse { certificate: Some(certificate.chain.clone()), ..used.clone() };
-        let token = JoinToken { used: Some(used), ..token };
-        if let Err(error) = self.tokens.put(&token, stored.version) {
-            // The machine has its certificate. Only a repeated request gets another one.
-            tracing::warn!(error = chain(&error), token = %token.id, "cannot store the certificate with its token");
-        }
-        Ok((record, certificate.chain))
-    }
-
-    fn store_record(
-        &self,
-        token: &JoinToken,
-        used: &TokenUse,
-        address: IpAddr,
-        certificate: &ProxyCertificate,
-        now: Timestamp,
-    ) -> Result<JoinRecord, EnrollmentError> {
         let mesh_address = SocketAddr::new(address, reserved_ports::MESH);
+        let services = token.services.clone();
         let new = JoinRecord {
             addresses: token.known_as.clone(),
             machine: token.machine,
             labels: token.labels.clone(),
             locality: token.locality.clone(),
             token: Some(token.id.clone()),
-            ..JoinRecord::new(
-                used.proxy,
-                token.services.clone(),
-                mesh_address,
-                now,
-                certificate.not_after,
-            )
+            ..JoinRecord::new(proxy, services, mesh_address, now, certificate.not_after)
         };
-        let new = with_first_certificate(new, certificate, now);
+        let new = with_first_certificate(new, &certificate, now);
         let mut stored = new.clone();
-        self.register.enroll(|present| {
-            let name = if let Some(record) = present.get(&used.proxy) {
-                record.name.clone()
-            } else {
-                let first = token.services.first();
-                let named = first.map(|first| default_names(first, 1, present)).transpose();
-                let invalid = |error| ChangeError::Rejected(EnrollmentError::RequestInvalid(error));
-                named.map_err(invalid)?.and_then(|names| names.into_iter().next())
-            };
+        let mut present_record = None;
+        let enrolled = self.register.enroll(|present| {
+            present_record = present.get(&proxy).cloned();
+            if present_record.is_some() {
+                // Another control plane has enrolled the same machine at this moment.
+                return Ok(Vec::new());
+            }
+            let first = token.services.first();
+            let named = first.map(|first| default_names(first, 1, present)).transpose();
+            let invalid = |error| ChangeError::Rejected(EnrollmentError::RequestInvalid(error));
+            let name = named.map_err(invalid)?.and_then(|names| names.into_iter().next());
             stored = JoinRecord { name, ..new.clone() };
             Ok::<_, ChangeError>(vec![stored.clone()])
-        })?;
-        Ok(stored)
+        });
+        enrolled.map_err(EnrollmentError::from)?;
+        if let Some(record) = present_record {
+            return repeated(&record);
+        }
+        self.journal.record_issued(CertificateHolder::proxies(&stored.services), 1);
+        Ok((stored, certificate.chain))
+    }
+}
+
+/// The record and the certificate of a machine that repeats its request.
+fn repeated(record: &JoinRecord) -> Result<(JoinRecord, String), Rejection> {
+    if let Some(revocation) = &record.revoked {
+        return Err(Rejection::of_token(format!("its proxy was {revocation}")));
+    }
+    let current = record.credentials.as_ref().map(|credentials| &credentials.current);
+    match current.and_then(|current| current.chain.clone()) {
+        Some(chain) => Ok((record.clone(), chain)),
+        None => Err(Rejection::of_token("the certificate of its proxy is in use")),
     }
 }
 

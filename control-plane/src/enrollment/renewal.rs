@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use ironmesh_catalog::{
-    Actor, CertificateRecognition, CertificateState, IssuedCertificate, JoinRecord, JournalKind,
-    ProxyCredentials,
+    Actor, CertificateRecognition, IssuedCertificate, JoinRecord, JournalKind, ProxyCredentials,
+    ProxyName,
 };
 use ironmesh_cert::{ENROLLED_PROXY_LIFETIME, PROXY_LIFETIME};
 use ironmesh_enrollment::{Enrolled, EnrollmentError, ProxyRenewal};
@@ -24,7 +24,7 @@ const ENROLL_AGAIN: &str = "enroll the machine again with a new token (`ironmesh
 
 impl MachineEnrollment {
     /// Renews the certificate of a proxy.
-    pub(super) fn renewed(
+    pub(super) fn renew_certificate(
         &self,
         renewal: &ProxyRenewal,
         peer: SocketAddr,
@@ -73,6 +73,9 @@ impl MachineEnrollment {
         if recognition == CertificateRecognition::Newer {
             self.alarms.raise(record, CertificateAlarm::Newer, peer, now);
         }
+        if let Some(chain) = issued_before(record, recognition, now) {
+            return Ok(self.response(record, chain));
+        }
         let certificate = self.authority.lock().issue_proxy_certificate(
             renewal.request.pem(),
             id,
@@ -83,7 +86,7 @@ impl MachineEnrollment {
         let certificate =
             certificate.map_err(|error| EnrollmentError::RequestInvalid(chain(&error)))?;
         let new = certificate.issued(now);
-        let mut stored = None;
+        let (mut stored, mut issued) = (None, certificate.chain);
         self.register.enroll(|present| {
             let record = present.get(&id);
             let record = record.ok_or_else(|| {
@@ -91,13 +94,18 @@ impl MachineEnrollment {
                 ChangeError::Rejected(EnrollmentError::CertificateRejected(problem))
             })?;
             let recognition = check(record, renewal, now).map_err(ChangeError::Rejected)?;
+            if let Some(chain) = issued_before(record, recognition, now) {
+                // A concurrent renewal by the same certificate was first.
+                (stored, issued) = (Some((**record).clone()), chain);
+                return Ok(Vec::new());
+            }
             let renewed = with_certificate(record, recognition, renewal, new.clone());
             stored = Some(renewed.clone());
             Ok::<_, ChangeError>(vec![renewed])
         })?;
         let record = stored.as_ref().unwrap_or(record);
         self.journal.record_issued(CertificateHolder::proxies(&record.services), 1);
-        Ok(self.response(record, certificate.chain))
+        Ok(self.response(record, issued))
     }
 }
 
@@ -113,20 +121,41 @@ fn check(
         let problem = format!("proxy {name} was {revocation}: {ENROLL_AGAIN}");
         return Err(EnrollmentError::Revoked(problem));
     }
-    if record.certificate_state(now) == CertificateState::EnrollmentExpired {
+    if record.is_enrollment_expired(now) {
         return rejected(format!(
             "proxy {name} did not connect within 24 hours of its enrollment: {ENROLL_AGAIN}"
         ));
     }
-    match record.recognize(&renewal.proxy.presented(), now) {
-        CertificateRecognition::Older => rejected(format!(
-            "the certificate of proxy {name} was renewed, and its successor is in use: this machine has an old copy; {ENROLL_AGAIN}"
-        )),
+    let recognition = record.recognize(&renewal.proxy.presented(), now);
+    let is_successor_used = |known: &ProxyCredentials| known.current.first_used_at.is_some();
+    match recognition {
+        // Streams of the overlap may still present it, but the machine has its successor.
+        CertificateRecognition::Predecessor
+            if record.credentials.as_ref().is_some_and(is_successor_used) =>
+        {
+            rejected(replaced(&name))
+        }
+        CertificateRecognition::Older => rejected(replaced(&name)),
         CertificateRecognition::OtherKey => rejected(format!(
             "proxy {name} has a different key: this machine has an old copy; {ENROLL_AGAIN}"
         )),
         recognition => Ok(recognition),
     }
+}
+
+fn replaced(name: &ProxyName) -> String {
+    format!(
+        "the certificate of proxy {name} was renewed, and its successor is in use: this machine has an old copy; {ENROLL_AGAIN}"
+    )
+}
+
+/// The certificate, with its issuers, that an earlier renewal by the same one has issued, if that may have been lost.
+fn issued_before(
+    record: &JoinRecord,
+    recognition: CertificateRecognition,
+    now: Timestamp,
+) -> Option<String> {
+    record.credentials.as_ref()?.issued_before(recognition, now)?.chain.clone()
 }
 
 /// The lifetime of a renewed certificate.

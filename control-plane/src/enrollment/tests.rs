@@ -119,6 +119,21 @@ impl World {
         open(folder)
     }
 
+    /// Another control plane on the same store.
+    fn another_control_plane(&self) -> MachineEnrollment {
+        let one = &self.enroller;
+        MachineEnrollment {
+            mesh: one.mesh.clone(),
+            authority: Arc::clone(&one.authority),
+            register: Arc::new(Register::open(Arc::clone(&self.disk), self.now).unwrap()),
+            tokens: Arc::new(TokenTable::open(Arc::clone(&self.disk)).unwrap()),
+            alarms: Arc::default(),
+            journal: one.journal.clone(),
+            xds: one.xds.clone(),
+            enrolling: Mutex::default(),
+        }
+    }
+
     fn token(&self) -> OneTimeToken {
         self.token_for(|_| {})
     }
@@ -153,13 +168,7 @@ impl World {
         from: SocketAddr,
         after: SignedDuration,
     ) -> Result<Enrolled, EnrollmentError> {
-        let enrollment = Enrollment {
-            token: token.text(),
-            request: request.clone(),
-            address: None,
-            metadata: Map::new(),
-        };
-        self.enroller.join(&enrollment, from, self.now + after)
+        self.enroller.join(&enrollment(token, request, None), from, self.now + after)
     }
 
     fn renew(
@@ -169,7 +178,7 @@ impl World {
         after: SignedDuration,
     ) -> Result<Enrolled, EnrollmentError> {
         let renewal = ProxyRenewal { proxy: verified(certificate), request: request.clone() };
-        self.enroller.renewed(&renewal, peer(7), self.now + after)
+        self.enroller.renew_certificate(&renewal, peer(7), self.now + after)
     }
 
     /// An xDS stream with this certificate is accepted.
@@ -186,12 +195,23 @@ impl World {
 
     fn findings(&self) -> Vec<String> {
         let misused = self.enroller.tokens.misused();
-        let findings = self.enroller.alarms.findings(&misused, self.now);
+        let revoked = self.enroller.register.revoked();
+        let is_revoked = |id| revoked.contains_key(&id);
+        let findings = self.enroller.alarms.findings(&misused, is_revoked, self.now);
         findings.iter().map(|finding| finding.code.to_string()).collect()
     }
 
     fn record(&self, id: ProxyId) -> Arc<JoinRecord> {
         self.enroller.register.get(id).unwrap()
+    }
+}
+
+fn enrollment(token: &OneTimeToken, request: &MachineRequest, address: Option<&str>) -> Enrollment {
+    Enrollment {
+        token: token.text(),
+        request: request.clone(),
+        address: address.map(|address| address.parse().unwrap()),
+        metadata: Map::new(),
     }
 }
 
@@ -235,12 +255,21 @@ fn hundred_machines_with_one_token_yield_one_proxy() {
     let world = world();
     let token = world.token();
     let requests: Vec<_> = (0..100).map(|_| request()).collect();
+    // Two control planes share the store.
+    let others = world.another_control_plane();
     let won = thread::scope(|scope| {
-        let join = |request| world.join(&token, request, peer(5), AT_ONCE).is_ok();
-        let all: Vec<_> = requests.iter().map(|one| scope.spawn(move || join(one))).collect();
-        all.into_iter().filter(|_| true).map(|one| one.join().unwrap()).filter(|won| *won).count()
+        let mut all = Vec::new();
+        for (request, number) in requests.iter().zip(0..) {
+            let enroller = if number % 2 == 0 { &world.enroller } else { &others };
+            let enrollment = enrollment(&token, request, None);
+            all.push(scope.spawn(move || enroller.join(&enrollment, peer(5), world.now).is_ok()));
+        }
+        all.into_iter().map(|one| one.join().unwrap()).filter(|won| *won).count()
     });
-    assert_eq!((won, world.enroller.register.all_records().len()), (1, 1));
+    assert_eq!(won, 1);
+    drop(others);
+    let world = world.restarted();
+    assert_eq!(world.enroller.register.all_records().len(), 1);
     assert_eq!(world.findings(), ["IM0741"]);
 }
 
@@ -256,12 +285,12 @@ fn repeated_request_of_the_machine_yields_its_certificate_for_five_minutes() {
     assert_eq!(late.unwrap_err(), EnrollmentError::TokenRejected);
     let back = world.join(&token, &request, peer(5), SignedDuration::from_hours(-1));
     assert_eq!(back.unwrap_err(), EnrollmentError::TokenRejected, "the clock went back");
-    assert!(world.findings().is_empty(), "it is the same machine");
+    assert_eq!(world.findings(), ["IM0741"], "after five minutes, the same key is no exception");
     assert_eq!(world.enroller.register.all_records().len(), 1);
 }
 
 #[test]
-fn second_use_with_another_key_raises_an_alarm_until_the_token_is_revoked() {
+fn second_use_raises_an_alarm_until_the_token_is_revoked() {
     let world = world();
     let token = world.token();
     world.join(&token, &request(), peer(5), AT_ONCE).unwrap();
@@ -309,12 +338,7 @@ fn address_outside_the_range_leaves_the_token_unused() {
     let world = world();
     let token = world.token_for(|token| token.addresses = Some("192.0.2.0/30".parse().unwrap()));
     let rejected = |stated: Option<&str>, from| {
-        let enrollment = Enrollment {
-            token: token.text(),
-            request: request(),
-            address: stated.map(|address| address.parse().unwrap()),
-            metadata: Map::new(),
-        };
+        let enrollment = enrollment(&token, &request(), stated);
         match world.enroller.join(&enrollment, peer(from), world.now).unwrap_err() {
             EnrollmentError::AddressRejected(reason) => reason,
             error => panic!("{error}"),
@@ -328,7 +352,7 @@ fn address_outside_the_range_leaves_the_token_unused() {
 }
 
 #[test]
-fn token_whose_use_was_stored_before_a_crash_serves_only_the_same_machine() {
+fn token_used_before_a_crash_serves_only_the_same_machine() {
     let world = world();
     let (token, request) = (world.token(), request());
     let stored = world.enroller.tokens.get(token.id()).unwrap().unwrap();
@@ -337,7 +361,6 @@ fn token_whose_use_was_stored_before_a_crash_serves_only_the_same_machine() {
         from: peer(5),
         key: request.key_hash(),
         proxy: ProxyId(uuid::Uuid::from_u128(1)),
-        certificate: None,
     };
     let record = JoinToken { used: Some(used), ..stored.value };
     world.enroller.tokens.put(&record, stored.version).unwrap();
@@ -351,7 +374,7 @@ fn token_whose_use_was_stored_before_a_crash_serves_only_the_same_machine() {
 }
 
 #[test]
-fn full_disk_enrolls_nobody_and_loses_no_token() {
+fn full_disk_enrolls_no_machine_and_loses_no_token() {
     let world = world();
     let (token, request) = (world.token(), request());
     // Each write of an enrollment fails once, in turn.
@@ -387,18 +410,23 @@ fn renewal_replaces_the_certificate_and_keeps_one_predecessor() {
     assert_eq!(record.certificate_expires_at, second.expires_at);
     assert!(second.expires_at > first.expires_at);
     // The response is lost, so the machine repeats the renewal.
-    let third = world.renew(&first.certificate, &request, days(18)).unwrap();
-    assert_ne!(third.certificate, second.certificate);
+    let again = world.renew(&first.certificate, &request, days(18)).unwrap();
+    assert_eq!(again.certificate, second.certificate);
+    let third = world.renew(&second.certificate, &request, days(18)).unwrap();
     world.connect(&third.certificate, days(18));
+    let minutes = SignedDuration::from_mins(1);
+    let predecessor = world.renew(&second.certificate, &request, days(18) + minutes).unwrap_err();
+    assert!(matches!(predecessor, EnrollmentError::CertificateRejected(_)), "3 is in use");
     let minutes = SignedDuration::from_mins(11);
     let old = world.renew(&first.certificate, &request, days(18) + minutes).unwrap_err();
     assert!(
         matches!(&old, EnrollmentError::CertificateRejected(text) if text.contains("old copy"))
     );
-    let lost = world.renew(&second.certificate, &request, days(18) + minutes).unwrap_err();
-    assert!(matches!(lost, EnrollmentError::CertificateRejected(_)));
     assert_eq!(world.findings(), ["IM0742"]);
     world.renew(&third.certificate, &request, days(36)).unwrap();
+    let revocation = Revocation { at: world.now, reason: None };
+    world.enroller.register.revoke(first.id, revocation).unwrap();
+    assert!(world.findings().is_empty(), "a revocation ends the alarm");
 }
 
 #[test]
@@ -434,6 +462,29 @@ fn revoked_unknown_and_unclaimed_proxies_do_not_renew() {
     let elsewhere = self::world();
     let foreign = elsewhere.renew(&first.certificate, &request, days(2)).unwrap_err();
     assert!(matches!(foreign, EnrollmentError::CertificateRejected(_)));
+}
+
+#[test]
+fn repeated_request_does_not_undo_a_revocation() {
+    let world = world();
+    let (token, request) = (world.token(), request());
+    let first = world.join(&token, &request, peer(5), AT_ONCE).unwrap();
+    let revocation = Revocation { at: world.now, reason: None };
+    world.enroller.register.revoke(first.id, revocation).unwrap();
+    let again = world.join(&token, &request, peer(5), AT_ONCE).unwrap_err();
+    assert_eq!(again, EnrollmentError::TokenRejected);
+    assert!(world.record(first.id).revoked.is_some());
+}
+
+#[test]
+fn enrollment_that_expired_unclaimed_is_not_renewed_after_its_certificate() {
+    let world = world();
+    let (token, request) = (world.token(), request());
+    let first = world.join(&token, &request, peer(5), AT_ONCE).unwrap();
+    let error = world.renew(&first.certificate, &request, days(31)).unwrap_err();
+    assert!(
+        matches!(&error, EnrollmentError::CertificateRejected(text) if text.contains("24 hours"))
+    );
 }
 
 #[test]

@@ -11,6 +11,8 @@ use ironmesh_store::{
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 
+use ironmesh_catalog::text::chain;
+
 /// How long a token is kept after it has expired: for so long operators see who used it, and a copy raises an alarm.
 const RETENTION: SignedDuration = SignedDuration::from_hours(30 * 24);
 
@@ -54,11 +56,17 @@ impl TokenTable {
     pub(crate) fn create(&self, tokens: &[JoinToken], now: Timestamp) -> Result<(), StoreError> {
         let failed = |error: RecordError| StoreError::new("store the join tokens", error);
         let stored = self.table.list().map_err(failed)?;
-        let is_over = |token: &JoinToken| now.duration_since(token.expires_at) > RETENTION;
+        // (One with an alarm stays until it is revoked.)
+        let is_over = |token: &JoinToken| {
+            now.duration_since(token.expires_at) > RETENTION && !is_alarming(token)
+        };
         let (over, kept): (Vec<_>, Vec<_>) =
             stored.into_iter().partition(|stored| is_over(&stored.value));
         if kept.len() + tokens.len() > MAX_TOKENS {
-            let error = format!("the store has {} tokens, of at most {MAX_TOKENS}", kept.len());
+            let error = format!(
+                "the store has {} tokens, of at most {MAX_TOKENS}: each is removed 30 days after its expiry",
+                kept.len()
+            );
             return Err(StoreError::new("store the join tokens", error));
         }
         let removed = over.iter().map(|stored| {
@@ -97,18 +105,22 @@ impl TokenTable {
         Ok(version)
     }
 
-    /// Records that someone tried to use a used token again. Only the first attempt is stored.
+    /// Records that someone tried to use a used token again. Only the first attempt is stored. If that fails, the finding
+    /// lasts as long as the process.
     pub(crate) fn record_misuse(
         &self,
         stored: Versioned<JoinToken>,
         from: SocketAddr,
         now: Timestamp,
-    ) -> Result<(), RecordError> {
+    ) {
         if stored.value.misused.is_some() {
-            return Ok(());
+            return;
         }
         let token = JoinToken { misused: Some(TokenMisuse { at: now, from }), ..stored.value };
-        self.put(&token, stored.version).map(|_| ())
+        if let Err(error) = self.put(&token, stored.version) {
+            tracing::error!(error = chain(&error), token = %token.id, "cannot store the misuse of a token");
+            self.misused.lock().insert(token.id.clone(), token);
+        }
     }
 
     /// Revokes a token. An earlier revocation stays. None without such a token.

@@ -26,6 +26,7 @@ impl CertificateFirstUse {
         };
         if credentials.current.serial == self.certificate.serial {
             credentials.current.first_used_at.get_or_insert(self.at);
+            credentials.current.chain = None;
         }
         let claimed_at = record.claimed_at.or(Some(self.at));
         let certificate_expires_at = credentials.current.expires_at;

@@ -42,6 +42,12 @@ pub enum EnrollmentClientError {
         #[source]
         source: io::Error,
     },
+    /// Something else listens at the address, such as xDS.
+    #[error("{address} does not serve enrollment: the port of the control plane for it is 15129")]
+    OtherPort {
+        /// The address.
+        address: ControlPlaneAddress,
+    },
     /// The server is not the expected control plane. Nothing was sent to it.
     #[error(
         "nothing was sent to {address}, because it is not the expected control plane: {source}"

@@ -38,8 +38,15 @@ impl<'a> Exchange<'a> {
         tls: &Arc<ClientConfig>,
         address: &'a ControlPlaneAddress,
     ) -> Result<Self, EnrollmentClientError> {
-        let unreachable =
-            |source| EnrollmentClientError::Unreachable { address: address.clone(), source };
+        let unreachable = |source: io::Error| {
+            let address = address.clone();
+            match alert(&source) {
+                Some(AlertDescription::NoApplicationProtocol) => {
+                    EnrollmentClientError::OtherPort { address }
+                }
+                _ => EnrollmentClientError::Unreachable { address, source },
+            }
+        };
         let untrusted =
             |source| EnrollmentClientError::Untrusted { address: address.clone(), source };
         let host = address.host.as_str();

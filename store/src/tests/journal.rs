@@ -159,7 +159,7 @@ fn entry_of_unknown_kind_is_omitted_and_number_not_reused() {
 fn entry_of_a_newer_version_is_omitted_without_a_finding() {
     let store = State::new().open().unwrap();
     let known = serde_json::to_string(&entry(JournalKind::Revoke, 1)).unwrap();
-    for (number, from, to) in [(1, "control_plane", "machine"), (2, "done", "postponed")] {
+    for (number, from, to) in [(1, "control_plane", "automaton"), (2, "done", "postponed")] {
         let unknown = known.replace(from, to);
         assert_ne!(unknown, known);
         let key = format!("{number:020}/revoke");

@@ -152,18 +152,18 @@ fn record_of_a_newer_version_keeps_its_fields_and_schema() {
     let store = State::new().open().unwrap();
     store.put_join_record(&record(1)).unwrap();
     let own = stored(&store, 1);
-    assert_eq!(own["schema"], 1);
+    assert_eq!(own["schema"], JoinRecord::SCHEMA);
 
     let mut newer = own;
     newer["schema"] = json!(7);
-    newer["driver"] = json!({ "name": "grpc", "options": [1, 2] });
+    newer["engine"] = json!({ "name": "grpc", "options": [1, 2] });
     let (table_name, key) = (JoinRecord::TABLE, record(1).id.to_string());
     let value = Some(newer.to_string().into_bytes());
     let expected = ExpectedVersion::Any;
     store.commit(&[RecordChange { table: table_name, key: key.clone(), expected, value }]).unwrap();
 
     let read = table(&store).get(&key).unwrap().unwrap();
-    assert_eq!(read.value.unknown.get("driver"), Some(&newer["driver"]));
+    assert_eq!(read.value.unknown.get("engine"), Some(&newer["engine"]));
     let changed = JoinRecord { claimed_at: None, ..read.value };
     let put = RecordChange::put(&changed, ExpectedVersion::Exactly(read.version)).unwrap();
     store.commit(&[put]).unwrap();

@@ -58,6 +58,7 @@ fn proxy(number: u8, end: Timestamp) -> JoinRecord {
         issued_at: start(),
         expires_at: end,
         first_used_at: Some(start()),
+        chain: None,
     };
     let id = ProxyId(Uuid::from_u128(number.into()));
     let address = ([10, 0, 0, number], 15003).into();
