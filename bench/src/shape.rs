@@ -74,6 +74,11 @@ impl Shape {
         names
     }
 
+    /// The number of accounts that own a service.
+    fn accounts(self) -> usize {
+        ACCOUNTS.min(self.groups()).min(self.services - 2)
+    }
+
     /// The account of a service: that of the group that serves it.
     fn owner(self, service: usize) -> usize {
         service % self.groups() % ACCOUNTS
@@ -118,7 +123,7 @@ impl Shape {
                  ports = [{{ name = \"web\", port = 80, protocol = \"http\" }}]\n\n"
             )?;
         }
-        let accounts: Vec<_> = (0..ACCOUNTS.min(self.groups())).map(account).collect();
+        let accounts: Vec<_> = (0..self.accounts()).map(account).collect();
         let sources: Vec<_> =
             accounts.iter().map(|name| format!("{{ name = \"{name}\" }}")).collect();
         let mut targets = "[[http_route_group]]\nname = \"api\"\nmatches = [\n\
@@ -191,6 +196,11 @@ mod tests {
         let shape: Shape = "500x1000".parse().unwrap();
         assert_eq!((shape.services_of(7).len(), shape.callers_of_private()), (20, 10));
         assert_ne!(shape.metadata(3), shape.metadata(4));
+        let fewer_services_than_groups: Shape = "200x20".parse().unwrap();
+        assert_eq!(
+            (fewer_services_than_groups.groups(), fewer_services_than_groups.accounts()),
+            (20, 18)
+        );
         for bad in ["1000", "15x10", "10x10", "20x3", "20010x10", "axb"] {
             assert!(bad.parse::<Shape>().is_err(), "{bad}");
         }
