@@ -1,6 +1,7 @@
 //! The programs that tests of the whole mesh run, and how tests are skipped without them.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// The paths of the programs.
 #[derive(Debug, Clone)]
@@ -46,6 +47,24 @@ pub fn require_grpcio() -> Option<PathBuf> {
     require("GRPCIO_PATH", fetched, "`scripts/get-grpcio.sh` fetches it")
 }
 
+/// The root folder of the machines of a fleet; `None` as in [`Programs::find`], and without the right to boot them.
+pub fn require_debian() -> Option<PathBuf> {
+    let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/debian");
+    let root = require("DEBIAN_ROOT", fetched, "`sudo scripts/get-debian.sh` builds it")?;
+    // What a boot begins with: only root may do it, and not in every container.
+    let namespaces = ["--mount", "--net", "mount", "-t", "cgroup2", "none", "/sys/fs/cgroup"];
+    let has_right = Command::new("unshare").args(namespaces).output();
+    if !has_right.is_ok_and(|output| output.status.success()) {
+        return skip("the right to boot machines is missing; run the tests as root");
+    }
+    for tool in ["systemd-nspawn", "ip"] {
+        if Command::new(tool).arg("--help").output().is_err() {
+            return skip(&format!("{tool} is missing; `scripts/get-debian.sh` names its package"));
+        }
+    }
+    Some(root)
+}
+
 /// The path of the `ironmesh` binary; `None` as in [`Programs::find`].
 pub fn require_ironmesh() -> Option<PathBuf> {
     require("IRONMESH_BIN", built("ironmesh"), "`cargo build --workspace --bins` builds it")
@@ -69,7 +88,10 @@ fn require(variable: &str, otherwise: PathBuf, remedy: &str) -> Option<PathBuf> 
     if path.exists() {
         return Some(path);
     }
-    let missing = format!("{} is missing ({variable}); {remedy}", path.display());
+    skip(&format!("{} is missing ({variable}); {remedy}", path.display()))
+}
+
+fn skip(missing: &str) -> Option<PathBuf> {
     assert!(std::env::var("CI").as_deref() != Ok("true"), "{missing}");
     eprintln!("SKIPPED: {missing}");
     None
