@@ -13,7 +13,6 @@ use ironmesh_sidecar_folder::{
     CommonFiles, EnrollmentState, NewFolder, NewProxy, ProxyFilesError, write_bootstraps,
 };
 use jiff::Timestamp;
-use serde_json::{Map, Value};
 
 use crate::error::AgentError;
 use crate::pending_key::PendingKey;
@@ -72,7 +71,6 @@ pub async fn join(join: MachineJoin<'_>) -> Result<EnrolledMachine, AgentError> 
         token: token.text(),
         certificate_request: key.certificate_request().to_owned(),
         address: join.address,
-        metadata: as_map(join.metadata),
     };
     let enrolled = match client.enroll(&request).await {
         Ok(enrolled) => enrolled,
@@ -131,12 +129,4 @@ fn write_files(
         folder: folder.path().to_owned(),
         notes: enrolled.notes.clone(),
     })
-}
-
-/// The metadata as the protocol carries it.
-fn as_map(metadata: &NodeMetadata) -> Map<String, Value> {
-    match serde_json::to_value(metadata) {
-        Ok(Value::Object(map)) => map,
-        _ => Map::new(),
-    }
 }

@@ -5,13 +5,9 @@ use std::net::IpAddr;
 use ironmesh_catalog::{Domain, ProxyId, ProxyName, Secret, ServiceName};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
 /// The most bytes of a request body.
 pub const MAX_BODY: usize = 64 << 10;
-
-/// The most bytes of [`EnrollRequest::metadata`] as JSON.
-pub const MAX_METADATA: usize = 16 << 10;
 
 /// The body of `POST /v1/enroll`.
 ///
@@ -26,10 +22,6 @@ pub struct EnrollRequest {
     /// The address to which callers connect. Default: the address from which the request comes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
-    /// The node metadata of the bootstrap that the machine will write. The control plane checks it and adds notes
-    /// to the response; it decides nothing.
-    #[serde(default, skip_serializing_if = "Map::is_empty")]
-    pub metadata: Map<String, Value>,
 }
 
 /// The body of `POST /v1/renew`, sent with the current client certificate.
@@ -179,7 +171,6 @@ mod tests {
             token: Secret::new("the-token".to_owned()),
             certificate_request: String::new(),
             address: None,
-            metadata: Map::new(),
         };
         assert!(!format!("{request:?}").contains("the-token"));
     }

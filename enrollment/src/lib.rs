@@ -31,7 +31,7 @@ mod token;
 
 pub use api::{
     Challenge, EnrollRequest, Enrolled, EnrollmentErrorCode, ExpiredRenewalRequest, MAX_BODY,
-    MAX_METADATA, RenewRequest,
+    RenewRequest,
 };
 pub use ca_hash::{CaHash, CaHashError};
 pub use client::{

@@ -11,7 +11,7 @@ use ironmesh_enrollment::{
     CaHash, ControlPlaneAddress, EnrollRequest, Enrolled, EnrollmentClient, MachineIdentity,
     RenewRequest, ServerTrust,
 };
-use serde_json::Map;
+
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -140,7 +140,6 @@ async fn enroll_all(subject: &MeasuredControlPlane) -> anyhow::Result<Vec<Call>>
                 token: token.token,
                 certificate_request: request.clone(),
                 address: Some(address),
-                metadata: Map::new(),
             };
             let enrolled = client.enroll(&enrollment).await?;
             Ok(machine(key, request, enrolled))

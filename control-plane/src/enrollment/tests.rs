@@ -19,7 +19,6 @@ use ironmesh_store::{
 use jiff::SignedDuration;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
-use serde_json::Map;
 use tempfile::TempDir;
 
 use super::*;
@@ -211,7 +210,6 @@ fn enrollment(token: &OneTimeToken, request: &MachineRequest, address: Option<&s
         token: token.text(),
         request: request.clone(),
         address: address.map(|address| address.parse().unwrap()),
-        metadata: Map::new(),
     }
 }
 
@@ -322,7 +320,6 @@ fn unusable_tokens_look_the_same() {
         token: Secret::new(truncated),
         request: request(),
         address: None,
-        metadata: Map::new(),
     };
     let error = world.enroller.join(&enrollment, peer(5), world.now).unwrap_err();
     assert_eq!(error, EnrollmentError::TokenRejected);

@@ -5,7 +5,6 @@ use std::net::{IpAddr, SocketAddr};
 use ironmesh_catalog::Secret;
 use ironmesh_cert::MachineRequest;
 use ironmesh_cert::peer::VerifiedProxy;
-use serde_json::{Map, Value};
 
 use crate::api::{Enrolled, EnrollmentErrorCode};
 
@@ -45,8 +44,6 @@ pub struct Enrollment {
     pub request: MachineRequest,
     /// The address to which callers connect, if the machine states one.
     pub address: Option<IpAddr>,
-    /// The node metadata that the machine will write, at most [`crate::MAX_METADATA`] bytes as JSON.
-    pub metadata: Map<String, Value>,
 }
 
 /// A proxy that asks for a new certificate.

@@ -22,7 +22,7 @@ use super::nonces::NonceError;
 use super::sources::Source;
 use super::state::ListenerState;
 use crate::api::{
-    Challenge, EnrollRequest, Enrolled, ExpiredRenewalRequest, MAX_BODY, MAX_METADATA, RenewRequest,
+    Challenge, EnrollRequest, Enrolled, ExpiredRenewalRequest, MAX_BODY, RenewRequest,
 };
 use crate::possession;
 
@@ -129,15 +129,10 @@ async fn enroll(
     request: EnrollRequest,
 ) -> Result<Enrolled, HttpError> {
     let (enroller, peer) = (Arc::clone(&state.enroller), client.address);
-    let EnrollRequest { token, certificate_request, address, metadata } = request;
+    let EnrollRequest { token, certificate_request, address } = request;
     let work = move || {
-        let length = serde_json::to_vec(&metadata).map_or(usize::MAX, |json| json.len());
-        if length > MAX_METADATA {
-            let problem = format!("`metadata` is larger than {MAX_METADATA} bytes");
-            return Err(EnrollmentError::RequestInvalid(problem).into());
-        }
         let request = checked(&certificate_request)?;
-        Ok(enroller.enroll(Enrollment { token, request, address, metadata }, peer)?)
+        Ok(enroller.enroll(Enrollment { token, request, address }, peer)?)
     };
     state.queue.run(work).await
 }

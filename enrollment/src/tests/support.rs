@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use rustls::{ClientConfig, SupportedProtocolVersion};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Semaphore, watch};
@@ -310,7 +310,7 @@ pub(super) fn client(addresses: &[SocketAddr], trust: ServerTrust) -> Enrollment
 pub(super) fn request() -> (Secret, EnrollRequest) {
     let (key, certificate_request) = generate_proxy_key_and_csr().unwrap();
     let token = Secret::new(TOKEN.to_owned());
-    (key, EnrollRequest { token, certificate_request, address: None, metadata: Map::new() })
+    (key, EnrollRequest { token, certificate_request, address: None })
 }
 
 pub(super) fn code(body: &Value) -> &str {
