@@ -119,6 +119,9 @@ pub struct EndpointRow {
     /// The name of that proxy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy_name: Option<ProxyName>,
+    /// Since when that proxy leaves the mesh, so that the endpoint drains.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leaving_since: Option<Timestamp>,
     /// The address to which callers connect while it is healthy; none if they do not.
     pub dialled_at: Option<SocketAddr>,
     /// The endpoint status: `participant`, `plaintext` or `external`; or the exclusion reason: `drained`, `excluded`,

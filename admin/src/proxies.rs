@@ -117,6 +117,9 @@ pub struct ProxyView {
     /// Whether callers connect to it on any of its service ports.
     #[serde(default)]
     pub called: bool,
+    /// Since when it leaves the mesh: callers send it no new requests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leaving_since: Option<Timestamp>,
     /// The count of its open xDS streams.
     pub streams: usize,
     /// The client addresses of its streams.

@@ -77,6 +77,8 @@ pub enum JournalKind {
     Renew,
     /// A change of the services of a proxy.
     Services,
+    /// The leave of a proxy, or its return.
+    Leave,
     /// The revocation of a proxy.
     Revoke,
     /// A changed policy folder.
@@ -97,12 +99,13 @@ pub enum JournalKind {
 
 impl JournalKind {
     /// All kinds.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Enroll,
         Self::Claim,
         Self::Token,
         Self::Renew,
         Self::Services,
+        Self::Leave,
         Self::Revoke,
         Self::Policy,
         Self::Push,
@@ -125,6 +128,7 @@ impl JournalKind {
             Self::Token => "token",
             Self::Renew => "renew",
             Self::Services => "services",
+            Self::Leave => "leave",
             Self::Revoke => "revoke",
             Self::Policy => "policy",
             Self::Push => "push",
@@ -140,7 +144,7 @@ impl JournalKind {
     /// neither routine renewals nor a client that repeats a bad request displace what operators did.
     pub const fn bound(self, is_rejected: bool) -> usize {
         match self {
-            Self::Claim | Self::Renew | Self::Certificate => 2_000,
+            Self::Claim | Self::Renew | Self::Leave | Self::Certificate => 2_000,
             _ if is_rejected => 2_000,
             _ => 10_000,
         }

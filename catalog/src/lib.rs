@@ -100,8 +100,8 @@ pub use service::{
     EscapedSlashes, External, Mode, OpenCallers, Port, Protocol, Resolution, Service, Visibility,
 };
 pub use snapshot::{
-    EndpointState, EndpointStatus, ExclusionReason, Inputs, Mesh, Records, Snapshot,
-    have_same_members,
+    EndpointState, EndpointStatus, ExclusionReason, Inputs, LeavingProxies, Mesh, Records,
+    Snapshot, have_same_members,
 };
 pub use specification::{MeshSpecification, PolicyRevision};
 pub use tcp_access::{Callers, TcpAccess, TcpAccesses};

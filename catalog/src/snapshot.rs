@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use imbl::ordmap::DiffItem;
 use imbl::{OrdMap, OrdSet};
+use jiff::Timestamp;
 
 use crate::certificate::{ServiceCertificate, TrustBundle};
 use crate::endpoint::{Application, Discovered, Endpoint, MeshEndpoint, Provider};
@@ -51,6 +52,10 @@ pub struct Mesh {
 /// The join records of all proxies that are connected or can connect.
 pub type Records = OrdMap<ProxyId, Arc<JoinRecord>>;
 
+/// The proxies that leave the mesh, each with the time since which it does. They stay participants, and callers send
+/// them no new requests.
+pub type LeavingProxies = OrdMap<ProxyId, Timestamp>;
+
 /// Whether both have the same proxies, whatever their records contain. If one is derived from the other, the cost
 /// is linear in their differences.
 pub fn have_same_members(one: &Records, other: &Records) -> bool {
@@ -77,6 +82,8 @@ pub struct Inputs {
     pub records: Records,
     /// The join records of revoked proxies. Callers use no endpoint at their addresses, not even in plaintext.
     pub revoked: Records,
+    /// The proxies that leave the mesh.
+    pub leaving: LeavingProxies,
     /// The service certificate of each account that a proxy serves.
     pub certificates: OrdMap<ServiceAccount, Arc<ServiceCertificate>>,
     /// The trust bundle that verifies peers.
@@ -119,6 +126,7 @@ pub struct Snapshot {
     discovered: Discovered,
     records: Records,
     revoked: Records,
+    leaving: LeavingProxies,
     /// The proxies enrolled for each service, whether or not policy defines it.
     proxies: OrdMap<ServiceName, Records>,
 }
@@ -148,6 +156,7 @@ impl Snapshot {
             discovered: Discovered::default(),
             records: Records::new(),
             revoked: Records::new(),
+            leaving: LeavingProxies::new(),
             proxies: OrdMap::new(),
         };
         before.revise(inputs)
@@ -174,6 +183,7 @@ impl Snapshot {
             discovered: self.discovered.clone(),
             records: self.records.clone(),
             revoked: self.revoked.clone(),
+            leaving: self.leaving.clone(),
             certificates: self.certificates.clone(),
             trust_bundle: Arc::clone(&self.trust_bundle),
         }
@@ -257,6 +267,7 @@ impl Snapshot {
             takes_plaintext: is_external || self.has_plaintext(service),
             proxies,
             revoked,
+            leaving: self.leaving.clone(),
         }
     }
 

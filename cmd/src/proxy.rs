@@ -38,6 +38,15 @@ fn write_revocation(text: &mut String, record: &JoinRecordView) {
     }
 }
 
+/// Appends since when a proxy leaves the mesh.
+fn write_leave(text: &mut String, proxy: &ProxyView) {
+    if let Some(since) = proxy.leaving_since {
+        // (Writing to a string does not fail.)
+        let _ =
+            writeln!(text, "  leaves the mesh since {since:.0}: callers send it no new requests");
+    }
+}
+
 /// Appends the NACKs of a proxy, the resources withheld from it, and its findings.
 fn write_problems(text: &mut String, proxy: &ProxyView) {
     let mut write = |lines: String| text.push_str(&lines);

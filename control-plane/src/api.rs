@@ -41,6 +41,7 @@ use tokio::time::Instant;
 use super::audit::Audit;
 use super::enrollment::{Alarms, TokenTable, XdsAddresses};
 use super::journal::{self, CertificateHolder, Journal};
+use super::leave_table::LeaveTable;
 use super::metrics;
 use super::policy_source::{PolicyState, Releases, SourceRequests};
 use super::reconciler::{Acceptances, StatusFeeds};
@@ -54,6 +55,7 @@ pub(crate) struct RunningControlPlane {
     pub(crate) mesh: Mesh,
     pub(crate) authority: Arc<Mutex<Authority>>,
     pub(crate) register: Arc<Register>,
+    pub(crate) leaves: Arc<LeaveTable>,
     pub(crate) policy: watch::Receiver<PolicyState>,
     pub(crate) source_requests: SourceRequests,
     /// The releases, if policy comes from them.

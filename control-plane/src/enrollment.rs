@@ -12,6 +12,7 @@ mod addresses;
 mod alarms;
 mod checks;
 mod join;
+mod leave;
 mod renewal;
 #[cfg(test)]
 mod tests;
@@ -24,12 +25,19 @@ use ironmesh_catalog::{
     Actor, JoinRecord, JournalEntry, JournalKind, JournalOutcome, JournalSubject, Mesh, StoreError,
     TokenId,
 };
+use ironmesh_cert::peer::VerifiedProxy;
 use ironmesh_cert::{Authority, ProxyCertificate};
-use ironmesh_enrollment::{Enrolled, Enroller, Enrollment, EnrollmentError, ProxyRenewal};
+use ironmesh_enrollment::{
+    Enrolled, Enroller, Enrollment, EnrollmentError, Leave, ProxyRenewal, ProxyStatus,
+};
+use ironmesh_xds_server::Hub;
 use jiff::Timestamp;
 use parking_lot::Mutex;
+use tokio::sync::watch;
 
 use crate::journal::{Journal, line};
+use crate::leave_table::LeaveTable;
+use crate::reconciler::convergence::Convergence;
 use crate::register::Register;
 pub(crate) use addresses::XdsAddresses;
 pub(crate) use alarms::{Alarms, CertificateAlarm};
@@ -47,6 +55,9 @@ pub(crate) struct MachineEnrollment {
     pub(crate) alarms: Arc<Alarms>,
     pub(crate) journal: Journal,
     pub(crate) xds: XdsAddresses,
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) leaves: Arc<LeaveTable>,
+    pub(crate) convergence: watch::Receiver<Convergence>,
     /// Held while a token is used, so that a repeated request waits for the certificate of the first.
     pub(crate) enrolling: Mutex<()>,
 }
@@ -70,6 +81,30 @@ impl Enroller for MachineEnrollment {
         peer: SocketAddr,
     ) -> Result<Enrolled, EnrollmentError> {
         self.renew_certificate(&renewal, peer, Timestamp::now())
+    }
+
+    fn leave(&self, proxy: &VerifiedProxy, peer: SocketAddr) -> Result<Leave, EnrollmentError> {
+        self.begin_leave(proxy, peer, Timestamp::now())
+    }
+
+    fn revoke_left(&self, proxy: &VerifiedProxy, peer: SocketAddr) -> Result<(), EnrollmentError> {
+        self.revoke_at_own_request(proxy, peer, Timestamp::now())
+    }
+
+    fn rejoin(
+        &self,
+        proxy: &VerifiedProxy,
+        peer: SocketAddr,
+    ) -> Result<ProxyStatus, EnrollmentError> {
+        self.end_leave(proxy, peer, Timestamp::now())
+    }
+
+    fn proxy_status(
+        &self,
+        proxy: &VerifiedProxy,
+        peer: SocketAddr,
+    ) -> Result<ProxyStatus, EnrollmentError> {
+        self.own_status(proxy, peer, Timestamp::now())
     }
 }
 
@@ -105,18 +140,25 @@ impl MachineEnrollment {
         rejected: Option<&str>,
         now: Timestamp,
     ) {
-        let outcome = match rejected {
-            None => JournalOutcome::Done,
-            Some(reason) => JournalOutcome::Rejected { reason: line(reason) },
-        };
-        let origin = Some(peer.to_string());
-        self.journal.record(JournalEntry {
-            origin,
-            subject,
-            outcome,
-            ..JournalEntry::new(now, kind, who)
-        });
+        self.journal.record(entry(kind, who, peer, subject, rejected, now));
     }
+}
+
+/// The entry about what a machine did, or why it was rejected.
+fn entry(
+    kind: JournalKind,
+    who: Actor,
+    peer: SocketAddr,
+    subject: JournalSubject,
+    rejected: Option<&str>,
+    now: Timestamp,
+) -> JournalEntry {
+    let outcome = match rejected {
+        None => JournalOutcome::Done,
+        Some(reason) => JournalOutcome::Rejected { reason: line(reason) },
+    };
+    let origin = Some(peer.to_string());
+    JournalEntry { origin, subject, outcome, ..JournalEntry::new(now, kind, who) }
 }
 
 /// The subject of an entry about a proxy.

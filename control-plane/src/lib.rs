@@ -16,6 +16,7 @@ mod enrollment;
 pub mod envoy_check;
 pub mod forecast;
 mod journal;
+mod leave_table;
 mod metrics;
 mod node_metadata;
 mod open_files;
@@ -25,6 +26,7 @@ mod proxy_names;
 mod question;
 mod reconciler;
 mod register;
+mod revocation;
 mod start;
 mod state_watch;
 

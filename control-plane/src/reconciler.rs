@@ -29,7 +29,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ironmesh_catalog::{CertificateStore, Finding, Mesh, Provider, ProxyId, Snapshot};
+use ironmesh_catalog::{CertificateStore, Finding, Mesh, Provider, ProxyId, Records, Snapshot};
 use ironmesh_cert::{Authority, CertificateFacts, ServiceCertificates};
 use ironmesh_config_settings::Settings;
 use ironmesh_enrollment::EnrollmentCredentials;
@@ -43,6 +43,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use super::leave_table::LeaveTable;
 use super::policy_source::PolicyState;
 use super::register::Register;
 use clients::Clients;
@@ -100,6 +101,7 @@ pub(crate) struct Reconciler {
     certificate_store: Arc<dyn CertificateStore>,
     authority: Arc<Mutex<Authority>>,
     register: Arc<Register>,
+    leaves: Arc<LeaveTable>,
     policy: watch::Receiver<PolicyState>,
     hub: Arc<Hub>,
 
@@ -130,6 +132,8 @@ pub(crate) struct Reconciler {
     /// The findings about certificates of proxies, and the register's membership count for which they hold.
     expiry: (Vec<Finding>, u64),
     is_expiry_news: bool,
+    /// The register's membership count of the last pass.
+    members: u64,
     snapshot_builder: SnapshotBuilder,
     clients: Clients,
     nack_tracker: NackTracker,
@@ -157,6 +161,7 @@ impl Reconciler {
         authority: Arc<Mutex<Authority>>,
         certificates: ServiceCertificates,
         register: Arc<Register>,
+        leaves: Arc<LeaveTable>,
         policy: watch::Receiver<PolicyState>,
         endpoints: EndpointsOptions,
         hub: Arc<Hub>,
@@ -205,10 +210,12 @@ impl Reconciler {
             disconnected,
             expiry: (Vec::new(), 0),
             is_expiry_news: false,
+            members: 0,
             snapshot_builder: SnapshotBuilder::new(mesh, settings, store, issuer, certificates)?,
             certificate_store,
             authority,
             register,
+            leaves,
             policy,
             hub,
             ready,
@@ -250,12 +257,14 @@ impl Reconciler {
     async fn follow(&mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
         let mut clients = self.hub.changes();
         let (mut policy, mut register) = (self.policy.clone(), self.register.generation());
+        let mut leaves = self.leaves.changes();
         let (mut debounce, endpoints) = (Debounce::new(self.settle), self.endpoints.news());
         let mut compare_clocks = interval(clock::COMPARE);
         compare_clocks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             clients.mark_unchanged();
             policy.mark_unchanged();
+            leaves.mark_unchanged();
             let members = register.borrow_and_update().members;
             debounce.start_pass(Instant::now());
             // A pass compiles and may write to the store: other tasks continue on other threads.
@@ -290,6 +299,7 @@ impl Reconciler {
                         let are_others = register.borrow_and_update().members > members;
                         debounce.note(if are_others { Cause::Source } else { Cause::Clients });
                     }
+                    _ = leaves.changed() => debounce.note(Cause::Source),
                     changed = clients.changed() => {
                         if changed.is_err() {
                             return ended("xDS server", &shutdown);
@@ -320,6 +330,7 @@ impl Reconciler {
             self.duplicates.deadline(),
             self.pending_servers.deadline(),
             self.nack_tracker.retries.deadline(),
+            self.leaves.deadline(),
         ];
         others.into_iter().flatten().fold(self.next_tick, Instant::min)
     }
@@ -371,8 +382,11 @@ impl Reconciler {
         }
         self.mark_unreachable();
         let (records, revoked) = (self.register.records(), self.register.revoked());
+        self.forget_unused(&records, is_tick);
+        self.leaves.expire(Instant::now());
+        let leaving = self.leaves.current();
         let discovered = self.endpoints.discover(&specification, &records, current_time(now));
-        let sources = Sources { specification, records, revoked, discovered };
+        let sources = Sources { specification, records, revoked, leaving, discovered };
         let changes = self.snapshot_builder.build(sources, clock, is_tick);
         let is_ready = self.endpoints.are_synced(Instant::now());
         let mut affected = self.clients.affected(&changes);
@@ -418,6 +432,20 @@ impl Reconciler {
             self.liveness.start_grace(&self.register.records(), Instant::now(), now);
             self.ready.send_replace(true);
         }
+    }
+
+    /// Drops what is known of proxies that are not in use any more: their leaves, and the findings about them.
+    fn forget_unused(&mut self, records: &Records, is_tick: bool) {
+        let members = self.register.generation().borrow().members;
+        if std::mem::replace(&mut self.members, members) == members && !is_tick {
+            return;
+        }
+        self.leaves.retain(|id| records.contains_key(&id));
+        self.findings.send_if_modified(|all| {
+            let before = all.len();
+            all.retain(|id, _| records.contains_key(id));
+            all.len() < before
+        });
     }
 
     /// Forgets disconnected clients that the register no longer has, and state that no client needs.

@@ -26,6 +26,7 @@ use crate::api::{Planning, RunningControlPlane};
 use crate::audit::Audit;
 use crate::enrollment::{Alarms, MachineEnrollment, TokenTable, XdsAddresses};
 use crate::journal::{Journal, RecordedCertificates};
+use crate::leave_table::LeaveTable;
 use crate::open_files;
 use crate::policy_source::{PolicySource, Releases, Source};
 use crate::providers::endpoints_options;
@@ -99,6 +100,7 @@ pub async fn start(
     let certificates = ServiceCertificates::open(Arc::clone(&certificate_store))?;
     let register = Arc::new(Register::open(Arc::clone(&store), now)?);
     let tokens = Arc::new(TokenTable::open(Arc::clone(&store))?);
+    let leaves = Arc::<LeaveTable>::default();
     let (alarms, enrollment_counters) = <(Arc<Alarms>, Arc<EnrollmentCounters>)>::default();
     let authority = Arc::new(Mutex::new(authority));
     let (mut policy_source, source_requests, policy) =
@@ -114,6 +116,7 @@ pub async fn start(
         Arc::clone(&authority),
         certificates,
         Arc::clone(&register),
+        Arc::clone(&leaves),
         policy.clone(),
         endpoints,
         Arc::clone(&hub),
@@ -132,6 +135,9 @@ pub async fn start(
         alarms: Arc::clone(&alarms),
         journal: journal.clone(),
         xds: xds_addresses.clone(),
+        hub: Arc::clone(&hub),
+        leaves: Arc::clone(&leaves),
+        convergence: feeds.convergence.clone(),
         enrolling: Mutex::default(),
     });
     let risk_findings = settings.risk_findings(&options.policy);
@@ -139,6 +145,7 @@ pub async fn start(
         mesh: mesh.clone(),
         authority,
         register: Arc::clone(&register),
+        leaves,
         policy: policy.clone(),
         source_requests,
         releases: matches!(options.policy, PolicyLocation::Releases)

@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 /// The most bytes of a request body.
 pub const MAX_BODY: usize = 64 << 10;
 
+/// The most laggards that a [`LeaveResult`] names.
+pub const MAX_NAMED_LAGGARDS: usize = 10;
+
 /// The body of `POST /v1/enroll`.
 ///
 /// The client may repeat it after a lost response: the same token with the same key yields the same certificate
@@ -81,6 +84,81 @@ pub struct Enrolled {
     /// Notes for the user.
     #[serde(default)]
     pub notes: Vec<String>,
+}
+
+/// The body of `POST /v1/leave`, sent with the current client certificate.
+///
+/// The client may repeat it: the mark is set once, and lasts until ten minutes after the last request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaveRequest {
+    /// Whether the control plane then revokes the proxy. A revocation is final.
+    #[serde(default)]
+    pub revoke: bool,
+}
+
+/// The response of `POST /v1/leave`: how far the callers know that the proxy leaves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaveResult {
+    /// Whether every connected caller that the leave touches has ACKed it.
+    pub acked: bool,
+    /// The callers that have not, at most [`MAX_NAMED_LAGGARDS`]. Empty also while the control plane has not
+    /// published the leave yet.
+    #[serde(default)]
+    pub laggards: Vec<ProxyName>,
+    /// The count of further laggards.
+    #[serde(default)]
+    pub more_laggards: usize,
+    /// Since when the proxy leaves.
+    pub leaving_since: Timestamp,
+    /// Whether the proxy is revoked.
+    #[serde(default)]
+    pub revoked: bool,
+}
+
+/// The response of `GET /v1/proxy` and of `POST /v1/rejoin`: the state of the proxy that presents its certificate.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProxyStatus {
+    /// The proxy.
+    pub id: ProxyId,
+    /// Its name.
+    pub name: ProxyName,
+    /// The services that it may serve. The first one is the node cluster.
+    pub services: Vec<ServiceName>,
+    /// How far it has ACKed its resources.
+    pub sync: ProxySync,
+    /// Since when it lags or is disconnected, if it does and that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sync_since: Option<Timestamp>,
+    /// The newest revision of policy that it has ACKed, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub acked_revision: Option<String>,
+    /// The active revision of policy; none before the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active_revision: Option<String>,
+    /// When the newest certificate that the control plane has issued to it expires.
+    pub certificate_expires_at: Timestamp,
+    /// Since when it leaves the mesh; none if it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leaving_since: Option<Timestamp>,
+}
+
+/// How far a proxy has ACKed its resources, as its machine sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProxySync {
+    /// It has ACKed everything.
+    Synced,
+    /// It has not ACKed everything yet.
+    Updating,
+    /// It NACKs a resource: a fallback is active.
+    Nacked,
+    /// A part of its resources waits for other proxies, for at most 15 s.
+    Held,
+    /// It has no xDS stream.
+    Disconnected,
+    /// A state of a later version.
+    #[serde(other)]
+    Unknown,
 }
 
 /// The body of an error response.

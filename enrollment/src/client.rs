@@ -2,7 +2,8 @@
 //!
 //! It sends nothing before it has verified the control plane: hash of the CA or roots, chain, and SPIFFE ID. It
 //! tries its addresses in order, and repeats a request until its time limit. Each repetition is safe: an enrollment
-//! with the same token and key yields the same certificate for five minutes, and a renewal only yields a newer one.
+//! with the same token and key yields the same certificate for five minutes, a renewal only yields a newer one, and a
+//! leave is marked once.
 
 mod address;
 mod ca_hash_verifier;
@@ -22,9 +23,13 @@ use ironmesh_cert::peer::VerifiedProxy;
 use rustls::ClientConfig;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
+use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::api::{Challenge, EnrollRequest, Enrolled, ExpiredRenewalRequest, RenewRequest};
+use crate::api::{
+    Challenge, EnrollRequest, Enrolled, ExpiredRenewalRequest, LeaveRequest, LeaveResult,
+    ProxyStatus, RenewRequest,
+};
 use crate::possession;
 pub use address::{ControlPlaneAddress, InvalidAddress};
 pub use error::EnrollmentClientError;
@@ -34,6 +39,9 @@ pub use untrusted::UntrustedServer;
 
 /// How long one request to one address may take.
 const ATTEMPT: Duration = Duration::from_secs(15);
+
+/// How long one leave at one address may take: the control plane waits up to 15 seconds for the callers.
+const LEAVE_ATTEMPT: Duration = Duration::from_secs(25);
 
 /// The default time limit of a call, with all its attempts.
 const DEFAULT_LIMIT: Duration = Duration::from_secs(60);
@@ -68,6 +76,9 @@ enum Call<'a> {
     Enroll(&'a EnrollRequest),
     Renew(&'a RenewRequest),
     RenewExpired { identity: &'a MachineIdentity, certificate_request: &'a str },
+    Leave(LeaveRequest),
+    Rejoin,
+    ProxyStatus,
 }
 
 impl EnrollmentClient {
@@ -91,7 +102,7 @@ impl EnrollmentClient {
     /// Enrolls the machine.
     pub async fn enroll(&self, request: &EnrollRequest) -> Result<Enrolled, EnrollmentClientError> {
         let tls = self.trust.client_config(None)?;
-        self.call(&tls, Call::Enroll(request), &request.certificate_request).await
+        self.issue(&tls, Call::Enroll(request), &request.certificate_request).await
     }
 
     /// Renews the certificate of `identity`, which must be valid.
@@ -101,7 +112,7 @@ impl EnrollmentClient {
         request: &RenewRequest,
     ) -> Result<Enrolled, EnrollmentClientError> {
         let tls = self.trust.client_config(Some(identity))?;
-        self.call(&tls, Call::Renew(request), &request.certificate_request).await
+        self.issue(&tls, Call::Renew(request), &request.certificate_request).await
     }
 
     /// Renews the certificate of `identity`, which may have expired, by proof of possession. The request must be
@@ -113,25 +124,63 @@ impl EnrollmentClient {
     ) -> Result<Enrolled, EnrollmentClientError> {
         let tls = self.trust.client_config(None)?;
         let call = Call::RenewExpired { identity, certificate_request };
-        self.call(&tls, call, certificate_request).await
+        self.issue(&tls, call, certificate_request).await
     }
 
-    /// Makes a call, at each address in order, until one succeeds, an error is final, or the time is over.
-    async fn call(
+    /// Announces that the proxy of `identity` leaves the mesh, and waits up to 15 seconds until its callers have ACKed
+    /// that. With `revoke` the control plane then revokes the proxy. A repetition is safe.
+    ///
+    /// The mark ends ten minutes after the last request, when a new Envoy connects, or by [`EnrollmentClient::rejoin`].
+    pub async fn leave(
+        &self,
+        identity: &MachineIdentity,
+        request: LeaveRequest,
+    ) -> Result<LeaveResult, EnrollmentClientError> {
+        self.call(&self.trust.client_config(Some(identity))?, Call::Leave(request)).await
+    }
+
+    /// Ends the leave of the proxy of `identity`, if it leaves: callers use it again.
+    pub async fn rejoin(
+        &self,
+        identity: &MachineIdentity,
+    ) -> Result<ProxyStatus, EnrollmentClientError> {
+        self.call(&self.trust.client_config(Some(identity))?, Call::Rejoin).await
+    }
+
+    /// The state of the proxy of `identity`, as the control plane sees it.
+    pub async fn proxy_status(
+        &self,
+        identity: &MachineIdentity,
+    ) -> Result<ProxyStatus, EnrollmentClientError> {
+        self.call(&self.trust.client_config(Some(identity))?, Call::ProxyStatus).await
+    }
+
+    /// Makes a call that yields a certificate for the key of the request.
+    async fn issue(
         &self,
         tls: &Arc<ClientConfig>,
         call: Call<'_>,
         certificate_request: &str,
     ) -> Result<Enrolled, EnrollmentClientError> {
         let request = MachineRequest::parse(certificate_request)?;
+        with_key(self.call(tls, call).await?, request.public_key())
+    }
+
+    /// Makes a call, at each address in order, until one succeeds, an error is final, or the time is over.
+    async fn call<T: DeserializeOwned>(
+        &self,
+        tls: &Arc<ClientConfig>,
+        call: Call<'_>,
+    ) -> Result<T, EnrollmentClientError> {
         let end = Instant::now() + self.limit;
+        let attempt_limit = if matches!(call, Call::Leave(_)) { LEAVE_ATTEMPT } else { ATTEMPT };
         let mut backoff = Backoff::new(LEAST_WAIT, MOST_WAIT);
         loop {
             let mut failures = Vec::new();
             for address in &self.addresses {
-                let deadline = end.min(Instant::now() + ATTEMPT);
+                let deadline = end.min(Instant::now() + attempt_limit);
                 match timeout_at(deadline, attempt(tls, address, call)).await {
-                    Ok(Ok(enrolled)) => return with_key(enrolled, request.public_key()),
+                    Ok(Ok(answer)) => return Ok(answer),
                     Ok(Err(error)) if error.is_final() => return Err(error),
                     Ok(Err(error)) => failures.push(error),
                     Err(_) => {
@@ -153,15 +202,18 @@ impl EnrollmentClient {
 }
 
 /// One attempt at one address.
-async fn attempt(
+async fn attempt<T: DeserializeOwned>(
     tls: &Arc<ClientConfig>,
     address: &ControlPlaneAddress,
     call: Call<'_>,
-) -> Result<Enrolled, EnrollmentClientError> {
+) -> Result<T, EnrollmentClientError> {
     let exchange = Exchange::open(tls, address).await?;
     match call {
         Call::Enroll(request) => exchange.send(Method::POST, "/v1/enroll", Some(request)).await,
         Call::Renew(request) => exchange.send(Method::POST, "/v1/renew", Some(request)).await,
+        Call::Leave(request) => exchange.send(Method::POST, "/v1/leave", Some(&request)).await,
+        Call::Rejoin => exchange.send::<(), _>(Method::POST, "/v1/rejoin", None).await,
+        Call::ProxyStatus => exchange.send::<(), _>(Method::GET, "/v1/proxy", None).await,
         Call::RenewExpired { identity, certificate_request } => {
             let challenge: Challenge =
                 exchange.send::<(), _>(Method::GET, "/v1/challenge", None).await?;

@@ -1,4 +1,4 @@
-//! The machines' API: how a machine obtains and renews the certificate of its proxy, on port 15129.
+//! The machines' API: how a machine obtains and renews the certificate of its proxy, and leaves the mesh; on port 15129.
 //!
 //! This crate owns both sides of the protocol: its JSON types, the client, the TLS server with all its limits,
 //! the verification of the control plane by the hash of its CA, and the proof of possession by which a machine
@@ -16,6 +16,7 @@
 //! |---|---|---|
 //! | `POST /v1/enroll` | none | one-time token |
 //! | `POST /v1/renew` | the current one | TLS |
+//! | `POST /v1/leave`, `POST /v1/rejoin`, `GET /v1/proxy` | the current one | TLS |
 //! | `GET /v1/challenge`, then `POST /v1/renew-expired` | none | signature by the key of the expired certificate |
 //!
 //! Each connection serves one request. Start reading at [`EnrollRequest`], then [`serve`] or [`EnrollmentClient`].
@@ -30,8 +31,8 @@ mod tests;
 mod token;
 
 pub use api::{
-    Challenge, EnrollRequest, Enrolled, EnrollmentErrorCode, ExpiredRenewalRequest, MAX_BODY,
-    RenewRequest,
+    Challenge, EnrollRequest, Enrolled, EnrollmentErrorCode, ExpiredRenewalRequest, LeaveRequest,
+    LeaveResult, MAX_BODY, MAX_NAMED_LAGGARDS, ProxyStatus, ProxySync, RenewRequest,
 };
 pub use ca_hash::{CaHash, CaHashError};
 pub use client::{
@@ -41,6 +42,6 @@ pub use client::{
 pub use possession::UnusableKey;
 pub use server::{
     ConnectionLoss, Enroller, Enrollment, EnrollmentCounters, EnrollmentCredentials,
-    EnrollmentError, EnrollmentLimits, ProxyRenewal, RequestOutcome, serve,
+    EnrollmentError, EnrollmentLimits, Leave, LeaveWait, ProxyRenewal, RequestOutcome, serve,
 };
 pub use token::OneTimeToken;

@@ -10,6 +10,7 @@ mod credentials;
 mod enroller;
 mod handshake_slots;
 mod http_error;
+mod leave;
 mod limits;
 mod nonces;
 mod rate;
@@ -30,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 use accept::accept;
 pub use counters::{ConnectionLoss, EnrollmentCounters, RequestOutcome};
 pub use credentials::EnrollmentCredentials;
-pub use enroller::{Enroller, Enrollment, EnrollmentError, ProxyRenewal};
+pub use enroller::{Enroller, Enrollment, EnrollmentError, Leave, LeaveWait, ProxyRenewal};
 pub use limits::EnrollmentLimits;
 use state::ListenerState;
 

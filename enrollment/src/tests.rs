@@ -2,6 +2,7 @@
 
 mod abuse;
 mod enrolling;
+mod leave;
 mod renewal;
 mod support;
 mod trust;

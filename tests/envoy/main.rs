@@ -30,6 +30,7 @@ mod http_routes;
 mod identity;
 mod identity_binding;
 mod ingress;
+mod leave;
 mod listener_nack;
 mod lost_state;
 mod nacks;

@@ -138,6 +138,7 @@ impl Case {
             specification,
             records,
             revoked: Records::new(),
+            leaving: ironmesh_catalog::LeavingProxies::new(),
             certificates: certificates::placeholders(&accounts),
             trust_bundle: Arc::new(certificates::placeholder_roots()),
         };

@@ -78,6 +78,7 @@ fn inputs(specification: Arc<MeshSpecification>, proxies: &[Proxy]) -> Inputs {
         specification,
         records,
         revoked: Records::new(),
+        leaving: ironmesh_catalog::LeavingProxies::new(),
         trust_bundle: Arc::new(certificates::placeholder_roots()),
     }
 }

@@ -92,6 +92,7 @@ impl Customer {
             discovered,
             records,
             revoked: Records::new(),
+            leaving: ironmesh_catalog::LeavingProxies::new(),
             certificates: [(certificate.account.clone(), Arc::clone(certificate))]
                 .into_iter()
                 .collect(),

@@ -11,7 +11,6 @@ use ironmesh_enrollment::{
     CaHash, ControlPlaneAddress, EnrollRequest, Enrolled, EnrollmentClient, MachineIdentity,
     RenewRequest, ServerTrust,
 };
-
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};

@@ -123,6 +123,7 @@ impl Place {
             discovered: Discovered(discovered.collect()),
             records: self.records.iter().map(|one| (one.id, Arc::clone(one))).collect(),
             revoked: Records::new(),
+            leaving: crate::snapshot::LeavingProxies::new(),
             certificates: OrdMap::new(),
             trust_bundle: Arc::new(TrustBundle { roots: String::new() }),
         }

@@ -6,8 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
+use super::LeavingProxies;
 use super::endpoint_status::{EndpointState, EndpointStatus, ExclusionReason};
-use crate::endpoint::{Endpoint, Provider, ProviderKind};
+use crate::endpoint::{Endpoint, Health, Provider, ProviderKind};
 use crate::name::ServiceName;
 use crate::proxy::{JoinRecord, ProxyId};
 use crate::proxy_index::ProxyIndex;
@@ -27,6 +30,8 @@ pub(super) struct EndpointClassifier<'a> {
     pub(super) proxies: ProxyIndex,
     /// Its revoked proxies.
     pub(super) revoked: ProxyIndex,
+    /// The proxies of the mesh that leave it.
+    pub(super) leaving: LeavingProxies,
 }
 
 /// The proxy to which an endpoint belongs.
@@ -78,6 +83,14 @@ impl EndpointClassifier<'_> {
     pub(super) fn participates(&self, endpoint: &Endpoint, record: &JoinRecord, port: u16) -> bool {
         let has_acked = record.participation.0.contains(&(self.served_as().clone(), port));
         has_acked && !is_withdrawn(endpoint, record)
+    }
+
+    /// Since when the proxy with these records, which have the same mesh address, leaves the mesh; none if it does not.
+    /// If a machine was enrolled again, the newest record that has connected is decisive.
+    pub(super) fn leaving_since(&self, records: &[Arc<JoinRecord>]) -> Option<Timestamp> {
+        let claimed = records.iter().filter(|record| record.claimed_at.is_some());
+        let newest = claimed.max_by_key(|record| record.enrolled_at)?;
+        self.leaving.get(&newest.id).copied()
     }
 
     /// The records among these, with the same mesh address, through which callers use an endpoint on this port:
@@ -162,11 +175,16 @@ impl EndpointClassifier<'_> {
         if let Some(record) = proxy.filter(|_| endpoint.locality.is_empty()) {
             endpoint.locality = record.locality.clone();
         }
+        let leaving_since = self.leaving_since(proxy_match.proxies());
+        if leaving_since.is_some() {
+            endpoint.health = endpoint.health.max(Health::Draining);
+        }
         EndpointStatus {
             endpoint: Some(endpoint),
             proxy: proxy.map(|record| record.id),
             proxy_name: proxy.map(JoinRecord::display_name),
             mesh_address: proxy.map(|record| record.mesh_address),
+            leaving_since,
             state,
         }
     }

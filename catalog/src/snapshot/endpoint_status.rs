@@ -31,6 +31,9 @@ pub struct EndpointStatus {
     /// The address at which callers dial that proxy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mesh_address: Option<SocketAddr>,
+    /// Since when that proxy leaves the mesh, so that the endpoint drains.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leaving_since: Option<Timestamp>,
     /// Whether and how callers use it.
     pub state: EndpointState,
 }
@@ -154,6 +157,7 @@ impl Snapshot {
             proxy: Some(record.id),
             proxy_name: Some(record.display_name()),
             mesh_address: Some(record.mesh_address),
+            leaving_since: classifier.leaving.get(&record.id).copied(),
             state: EndpointState::Excluded(ExclusionReason::NoEndpoint),
         });
         statuses.chain(without_endpoint).collect()

@@ -107,6 +107,11 @@ impl MeshEndpoint {
         let locality = if self.locality.is_empty() { default.clone() } else { self.locality };
         Self { locality, ..self }
     }
+
+    /// The same endpoint, without new calls.
+    pub(super) fn drained(self) -> Self {
+        Self { health: self.health.max(Health::Draining), ..self }
+    }
 }
 
 fn better(one: MeshEndpoint, other: MeshEndpoint) -> MeshEndpoint {

@@ -42,6 +42,11 @@ impl Snapshot {
             | DiffItem::Update { new: (_, record), .. }) = item;
             changed.extend(record.services.iter().cloned());
         }
+        for item in self.leaving.diff(&inputs.leaving) {
+            // A proxy whose services changed, too, was found above.
+            let record = inputs.records.get(&key(&item));
+            changed.extend(record.into_iter().flat_map(|record| record.services.iter().cloned()));
+        }
         changed.extend(self.discovered.0.diff(&inputs.discovered.0).map(|item| key(&item)));
         let services = &inputs.specification.services;
         let is_same_value = Arc::ptr_eq(&self.specification, &inputs.specification);
@@ -84,6 +89,7 @@ impl Snapshot {
             discovered: inputs.discovered,
             records: inputs.records,
             revoked: inputs.revoked,
+            leaving: inputs.leaving,
             proxies,
         };
         for name in &changed {

@@ -1,6 +1,6 @@
 //! What a snapshot derives for one service: its endpoints, those of each proxy, and its findings.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -60,15 +60,18 @@ impl Snapshot {
         // The applications of each proxy by port, and those that callers use.
         let mut backends: BTreeMap<ProxyId, ProxyBackends<'_>> = BTreeMap::new();
         let mut in_plaintext: Distinct<'_, SocketAddr> = Distinct::default();
+        let mut leaving_in_plaintext: BTreeSet<SocketAddr> = BTreeSet::new();
         for endpoint in endpoints.iter().filter(|endpoint| endpoint.exclusion.is_none()) {
             let target = classifier.target(endpoint, port);
             let proxy_match = classifier.proxy_match(endpoint);
             let mut participates = false;
             let records = proxy_match.proxies();
+            let is_leaving = classifier.leaving_since(records).is_some();
             for record in records {
                 let backends =
                     backends.entry(record.id).or_insert_with(|| ProxyBackends::new(record));
                 backends.all.insert(target, endpoint);
+                backends.is_leaving |= is_leaving;
                 participates |= classifier.participates(endpoint, record, port.number);
             }
             for record in classifier.participants(endpoint, records, port) {
@@ -77,15 +80,21 @@ impl Snapshot {
                 }
             }
             if !participates && classifier.is_called_in_plaintext(endpoint, proxy_match) {
-                in_plaintext.insert(SocketAddr::new(endpoint.address, target), endpoint);
+                let address = SocketAddr::new(endpoint.address, target);
+                in_plaintext.insert(address, endpoint);
+                leaving_in_plaintext.extend(is_leaving.then_some(address));
             }
         }
         let mut hosts = Hosts::default();
-        in_plaintext.in_plaintext().for_each(|host| hosts.insert(host));
+        for host in in_plaintext.in_plaintext() {
+            let is_leaving = leaving_in_plaintext.contains(&host.address);
+            hosts.insert(if is_leaving { host.drained() } else { host });
+        }
         for (id, backends) in backends {
             if !backends.active.is_empty() {
                 let host = backends.active.merged(backends.record.mesh_address);
-                hosts.insert(host.or_in(&backends.record.locality));
+                let host = host.or_in(&backends.record.locality);
+                hosts.insert(if backends.is_leaving { host.drained() } else { host });
             }
             if !classifier.service.is_subset() {
                 let applications = Arc::new(backends.all.applications());
@@ -108,10 +117,12 @@ struct ProxyBackends<'a> {
     all: Distinct<'a, u16>,
     /// Those that callers use.
     active: Distinct<'a, u16>,
+    /// Whether the proxy leaves the mesh. It goes on serving what arrives.
+    is_leaving: bool,
 }
 
 impl<'a> ProxyBackends<'a> {
     fn new(record: &'a JoinRecord) -> Self {
-        Self { record, all: Distinct::default(), active: Distinct::default() }
+        Self { record, all: Distinct::default(), active: Distinct::default(), is_leaving: false }
     }
 }

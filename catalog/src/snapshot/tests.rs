@@ -112,6 +112,7 @@ fn assemble_all(
         discovered,
         records: of(&|record| record.revoked.is_none()),
         revoked: of(&|record| record.revoked.is_some()),
+        leaving: LeavingProxies::new(),
         certificates: OrdMap::new(),
         trust_bundle: Arc::new(TrustBundle { roots: String::new() }),
     };
@@ -286,6 +287,7 @@ fn static_endpoint_change_reuses_tcp_accesses() {
     let before = assemble(Vec::new(), &[]);
     let inputs = |specification| Inputs {
         revoked: Records::default(),
+        leaving: LeavingProxies::new(),
         mesh: before.mesh.clone(),
         mode: before.mode,
         egress: before.egress,
@@ -322,6 +324,7 @@ fn service_without_mode_inherits_the_namespace_mode() {
         };
         before.revise(Inputs {
             revoked: Records::default(),
+            leaving: LeavingProxies::new(),
             mesh: before.mesh.clone(),
             mode: before.mode,
             egress: before.egress,

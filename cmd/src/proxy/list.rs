@@ -7,7 +7,7 @@ use ironmesh_catalog::ServiceName;
 use ironmesh_catalog::text::escape_line;
 use jiff::Timestamp;
 
-use super::{write_problems, write_revocation};
+use super::{write_leave, write_problems, write_revocation};
 use crate::cli::{ListArguments, OutputFormat};
 use crate::resolved_settings::ResolvedSettings;
 use crate::stdout::{out, outln};
@@ -82,6 +82,7 @@ fn table<const N: usize>(
         text += &line;
         text.push('\n');
         write_revocation(&mut text, &proxy.record);
+        write_leave(&mut text, proxy);
         write_problems(&mut text, proxy);
     }
     // (Writing to a string does not fail.)

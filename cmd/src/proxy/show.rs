@@ -8,7 +8,7 @@ use ironmesh_admin::{
 use ironmesh_catalog::text::escape_line;
 use jiff::Timestamp;
 
-use super::{write_problems, write_revocation};
+use super::{write_leave, write_problems, write_revocation};
 use crate::cli::{Output, ShowArguments};
 use crate::resolved_settings::ResolvedSettings;
 use crate::stdout::{out, outln};
@@ -92,6 +92,7 @@ fn proxy_text(detail: &ProxyDetail) -> String {
         line("endpoint", &endpoint_text(endpoint));
     }
     write_revocation(&mut text, record);
+    write_leave(&mut text, proxy);
     write_problems(&mut text, proxy);
     write_exchanges(&mut text, &detail.exchanges);
     text

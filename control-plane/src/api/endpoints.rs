@@ -194,6 +194,7 @@ fn row(
         labels: endpoint.labels,
         proxy: status.proxy,
         proxy_name: status.proxy_name,
+        leaving_since: status.leaving_since,
         status: word.to_owned(),
         reason,
     })

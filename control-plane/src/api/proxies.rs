@@ -16,6 +16,7 @@ use jiff::Timestamp;
 
 use super::{RunningControlPlane, wall_time};
 use crate::reconciler::{self, InactiveResources};
+use crate::revocation::revoke;
 use ironmesh_catalog::text::chain;
 
 /// The minimum length of the beginning of a UUID.
@@ -64,6 +65,7 @@ impl RunningControlPlane {
             connected_since: newest.map(wall_time),
             sync: self.sync_view(record, &convergence, is_expected),
             called: self.is_called(record),
+            leaving_since: self.leaves.since(record.id),
             streams,
             stream_addresses: addresses.into_iter().collect(),
             nacks: views(|one| &one.nacked),
@@ -141,8 +143,7 @@ impl RunningControlPlane {
         ProxyConfig { id, streams, resources: resources.map(resource_view).collect() }
     }
 
-    /// Revokes a proxy: first in the store, so that it lasts; then its streams are closed, and admission accepts no
-    /// new one. The reconciler removes its endpoints from callers.
+    /// Revokes a proxy.
     pub(super) fn revoke_proxy(
         &self,
         id: &str,
@@ -159,16 +160,9 @@ impl RunningControlPlane {
         let Some(before) = self.register.get(id) else {
             return self.discard(id, revocation);
         };
-        self.register
-            .revoke(id, revocation.clone())
+        let revocation = revoke(&self.register, &self.hub, &before, revocation)
             .map_err(|error| ApiError::Internal(chain(&error)))?;
-        let kept = self.register.get(id).and_then(|record| record.revoked.clone());
-        let revocation = kept.unwrap_or(revocation);
-        self.hub.disconnect(&id.to_string(), &format!("proxy {id} was {revocation}"));
         let is_old = before.revoked.is_some();
-        if !is_old {
-            tracing::warn!(proxy = %id, reason = revocation.reason, "proxy revoked");
-        }
         Ok(Revoked { id, name: before.display_name(), revocation: revocation.into(), is_old })
     }
 }

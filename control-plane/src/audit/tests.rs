@@ -64,6 +64,7 @@ impl Harness {
             discovered: Discovered::default(),
             records: Records::new(),
             revoked: Records::new(),
+            leaving: ironmesh_catalog::LeavingProxies::new(),
             certificates: Vec::<(ServiceAccount, Arc<ServiceCertificate>)>::new()
                 .into_iter()
                 .collect(),

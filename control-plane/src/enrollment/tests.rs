@@ -106,6 +106,9 @@ fn open(folder: TempDir) -> World {
         journal: Journal::new(Arc::clone(&store)),
         xds: XdsAddresses { listener: peer(1), advertise: vec![("cp".to_owned(), 15128)] },
         enrolling: Mutex::default(),
+        hub: Arc::default(),
+        leaves: Arc::default(),
+        convergence: watch::Sender::default().subscribe(),
     });
     World { folder, store, disk, enroller, now }
 }
@@ -130,6 +133,9 @@ impl World {
             journal: one.journal.clone(),
             xds: one.xds.clone(),
             enrolling: Mutex::default(),
+            hub: Arc::default(),
+            leaves: Arc::default(),
+            convergence: one.convergence.clone(),
         }
     }
 
@@ -217,6 +223,8 @@ fn verified(chain: &str) -> VerifiedProxy {
     let leaf = CertificateDer::pem_slice_iter(chain.as_bytes()).next().unwrap().unwrap();
     VerifiedProxy::read(&leaf).unwrap()
 }
+
+mod leave;
 
 const AT_ONCE: SignedDuration = SignedDuration::ZERO;
 
@@ -316,11 +324,8 @@ fn unusable_tokens_look_the_same() {
     }
     let whole = world.token().text();
     let truncated = whole.expose().get(..40).unwrap().to_owned();
-    let enrollment = Enrollment {
-        token: Secret::new(truncated),
-        request: request(),
-        address: None,
-    };
+    let enrollment =
+        Enrollment { token: Secret::new(truncated), request: request(), address: None };
     let error = world.enroller.join(&enrollment, peer(5), world.now).unwrap_err();
     assert_eq!(error, EnrollmentError::TokenRejected);
     // A right id with a wrong secret.

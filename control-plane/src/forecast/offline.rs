@@ -33,6 +33,7 @@ pub fn snapshot(
         specification: Arc::clone(specification),
         records,
         revoked: Records::new(),
+        leaving: ironmesh_catalog::LeavingProxies::new(),
         certificates: certificates.collect::<OrdMap<_, _>>(),
         trust_bundle: Arc::new(TrustBundle { roots: "the roots of the mesh".to_owned() }),
     };

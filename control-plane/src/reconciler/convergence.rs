@@ -27,6 +27,8 @@ pub(crate) struct Generations {
     pub(crate) endpoints: u64,
     /// Of certificates and trust bundles.
     pub(crate) certificates: u64,
+    /// Of the proxies that leave. (Each of these changes is one of endpoints, too.)
+    pub(crate) leaves: u64,
 }
 
 impl Generations {
@@ -37,6 +39,7 @@ impl Generations {
             policy: changed(self.policy, before.policy),
             endpoints: changed(self.endpoints, before.endpoints),
             certificates: changed(self.certificates, before.certificates),
+            leaves: changed(self.leaves, before.leaves),
         }
     }
 
@@ -45,6 +48,7 @@ impl Generations {
             policy: self.policy.max(other.policy),
             endpoints: self.endpoints.max(other.endpoints),
             certificates: self.certificates.max(other.certificates),
+            leaves: self.leaves.max(other.leaves),
         }
     }
 }
@@ -62,7 +66,7 @@ pub(crate) enum Lag {
 
 /// What a pass did to the set of a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Effect {
+pub(crate) enum Effect {
     /// Nothing.
     None,
     /// It differs, or is to differ once other proxies are ready.
@@ -183,6 +187,25 @@ impl Convergence {
         self.laggards.iter().filter(move |(_, laggard)| laggard.pending.policy >= policy)
     }
 
+    /// The connected proxies that this change of leaving proxies touched, or a later one, and that have not ACKed it;
+    /// without `leaving`, the proxy that leaves.
+    pub(crate) fn pending_leave(
+        &self,
+        leaving: ProxyId,
+        change: u64,
+    ) -> impl Iterator<Item = ProxyId> {
+        let pending = self
+            .laggards
+            .iter()
+            .filter(move |(id, laggard)| laggard.pending.leaves >= change && **id != leaving);
+        pending.map(|(id, _)| *id)
+    }
+
+    /// Whether this change of leaving proxies is published, and every connected proxy that it touches has ACKed it.
+    pub(crate) fn has_acked_leave(&self, leaving: ProxyId, change: u64) -> bool {
+        self.generations.leaves >= change && self.pending_leave(leaving, change).next().is_none()
+    }
+
     /// The disconnected proxies that had received this change of policy, or a later one, and had not ACKed it: it may be
     /// what stopped them.
     pub(crate) fn lost_while_pending(
@@ -194,7 +217,7 @@ impl Convergence {
 
     /// Begins a pass whose snapshot has these generations, and this revision of policy, with so many connected proxies.
     /// Returns whether one of them is news.
-    pub(super) fn begin_pass(
+    pub(crate) fn begin_pass(
         &mut self,
         generations: Generations,
         revision: &PolicyRevision,
@@ -213,7 +236,7 @@ impl Convergence {
 
     /// Notes the state of a connected proxy in this pass; no `lag` if it has ACKed everything. Returns whether that is
     /// news.
-    pub(super) fn examine(
+    pub(crate) fn examine(
         &mut self,
         proxy: ProxyId,
         effect: Effect,
@@ -259,7 +282,7 @@ impl Convergence {
     }
 
     /// Ends a pass: changes that every proxy has ACKed are over.
-    pub(super) fn end_pass(&mut self) {
+    pub(crate) fn end_pass(&mut self) {
         self.durations.end_pass(Instant::now());
     }
 

@@ -150,6 +150,7 @@ impl Reconciler {
         let mut back = Vec::new();
         for (client, news) in news {
             let Ok(id) = client.parse::<ProxyId>() else { continue };
+            self.leaves.note_streams(id, news);
             if news.streams == 0 {
                 self.liveness.lost(id, Instant::now(), now);
                 continue;

@@ -177,10 +177,13 @@ impl Reconciler {
         });
     }
 
-    /// A connected client as an input of the compiler.
+    /// A connected client as an input of the compiler; none if it is revoked, because its streams are about to end.
     fn proxy(&self, client: &ClientKey) -> Option<Proxy> {
         let node = self.clients.node(client)?;
         let record = self.register.get(client.parse().ok()?)?;
+        if record.revoked.is_some() {
+            return None;
+        }
         // Admission accepts only well-formed node metadata.
         Some(Proxy { record: (*record).clone(), metadata: node_metadata(node).ok()? })
     }

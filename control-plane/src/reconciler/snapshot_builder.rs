@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ironmesh_catalog::{
-    Discovered, EgressMode, Inputs, Mesh, MeshSpecification, Mode, Records, Snapshot, StoreError,
-    TcpAccesses, have_same_members,
+    Discovered, EgressMode, Inputs, LeavingProxies, Mesh, MeshSpecification, Mode, Records,
+    Snapshot, StoreError, TcpAccesses, have_same_members,
 };
 use ironmesh_cert::{Authority, ClockReading, ServiceCertificates};
 use ironmesh_config_settings::Settings;
@@ -23,6 +23,8 @@ pub(super) struct Sources {
     pub(super) specification: Arc<MeshSpecification>,
     pub(super) records: Records,
     pub(super) revoked: Records,
+    /// The proxies that leave, and the number of the newest change of that.
+    pub(super) leaving: (LeavingProxies, u64),
     pub(super) discovered: Discovered,
 }
 
@@ -88,14 +90,16 @@ impl SnapshotBuilder {
         clock: ClockReading,
         is_tick: bool,
     ) -> Changes {
-        let Sources { specification, records, revoked, discovered } = sources;
+        let Sources { specification, records, revoked, leaving, discovered } = sources;
+        let (leaving, leaves) = leaving;
         let specification = &specification;
         let old = self.current.as_ref().map(|(inputs, _)| inputs);
         let same_policy = old.is_some_and(|old| Arc::ptr_eq(&old.specification, specification));
         let same_proxies =
             old.is_some_and(|old| old.records.ptr_eq(&records) && old.revoked.ptr_eq(&revoked));
         let same_endpoints = old.is_some_and(|old| old.discovered.0.ptr_eq(&discovered.0));
-        if same_policy && same_proxies && same_endpoints && !is_tick {
+        let same_leaves = self.generations.leaves == leaves;
+        if same_policy && same_proxies && same_endpoints && same_leaves && !is_tick {
             return Changes::default();
         }
         // The served accounts follow from these.
@@ -116,6 +120,7 @@ impl SnapshotBuilder {
             discovered,
             records,
             revoked,
+            leaving,
             certificates: self.certificates.current(),
             trust_bundle: Arc::new(self.authority.lock().trust_bundle()),
         };
@@ -124,7 +129,8 @@ impl SnapshotBuilder {
         let Inputs { specification, certificates, trust_bundle, .. } = &inputs;
         self.generations.policy +=
             is_new(&|old| old.specification.revision == specification.revision);
-        self.generations.endpoints += u64::from(!(same_proxies && same_endpoints));
+        self.generations.endpoints += u64::from(!(same_proxies && same_endpoints && same_leaves));
+        self.generations.leaves = leaves;
         self.generations.certificates += is_new(&|old| {
             old.certificates.ptr_eq(certificates) && old.trust_bundle == *trust_bundle
         });

@@ -7,6 +7,7 @@ mod duplicates;
 mod endpoints;
 mod finding_log;
 mod harness;
+mod leave;
 mod log;
 mod nack_tracker;
 mod revocation;

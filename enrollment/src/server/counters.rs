@@ -16,6 +16,12 @@ pub enum RequestOutcome {
     RenewedExpired,
     /// A challenge was issued.
     Challenged,
+    /// A proxy leaves.
+    Leaving,
+    /// A proxy that was leaving stays.
+    Rejoined,
+    /// The state of a proxy was reported to it.
+    ProxyStatus,
     /// The request was rejected.
     Rejected(EnrollmentErrorCode),
 }
@@ -28,12 +34,23 @@ impl RequestOutcome {
             Self::Renewed => "renewed",
             Self::RenewedExpired => "renewed_expired",
             Self::Challenged => "challenged",
+            Self::Leaving => "leaving",
+            Self::Rejoined => "rejoined",
+            Self::ProxyStatus => "proxy_status",
             Self::Rejected(code) => code.word(),
         }
     }
 
     fn all() -> impl Iterator<Item = Self> {
-        let accepted = [Self::Enrolled, Self::Renewed, Self::RenewedExpired, Self::Challenged];
+        let accepted = [
+            Self::Enrolled,
+            Self::Renewed,
+            Self::RenewedExpired,
+            Self::Challenged,
+            Self::Leaving,
+            Self::Rejoined,
+            Self::ProxyStatus,
+        ];
         accepted.into_iter().chain(EnrollmentErrorCode::ALL.map(Self::Rejected))
     }
 }

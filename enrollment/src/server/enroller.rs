@@ -1,12 +1,14 @@
 //! The interface that decides about machines, and the errors of its answers.
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 
 use ironmesh_catalog::Secret;
 use ironmesh_cert::MachineRequest;
 use ironmesh_cert::peer::VerifiedProxy;
 
-use crate::api::{Enrolled, EnrollmentErrorCode};
+use crate::api::{Enrolled, EnrollmentErrorCode, LeaveResult, ProxyStatus};
 
 /// Decides who is enrolled and renewed, and issues the certificates.
 ///
@@ -33,7 +35,44 @@ pub trait Enroller: Send + Sync + 'static {
         renewal: ProxyRenewal,
         peer: SocketAddr,
     ) -> Result<Enrolled, EnrollmentError>;
+
+    /// Marks a proxy as leaving. A repeated call changes nothing, except that the mark lasts longer.
+    fn leave(&self, proxy: &VerifiedProxy, peer: SocketAddr) -> Result<Leave, EnrollmentError>;
+
+    /// Revokes a proxy that has left, at its own request.
+    fn revoke_left(&self, proxy: &VerifiedProxy, peer: SocketAddr) -> Result<(), EnrollmentError>;
+
+    /// Ends the leave of a proxy, if it leaves.
+    fn rejoin(
+        &self,
+        proxy: &VerifiedProxy,
+        peer: SocketAddr,
+    ) -> Result<ProxyStatus, EnrollmentError>;
+
+    /// The state of a proxy.
+    fn proxy_status(
+        &self,
+        proxy: &VerifiedProxy,
+        peer: SocketAddr,
+    ) -> Result<ProxyStatus, EnrollmentError>;
 }
+
+/// A leave that has begun: the result for a client that does not wait, and for one that does.
+pub struct Leave {
+    /// The result at once.
+    pub now: LeaveResult,
+    /// The result when the callers have ACKed the leave, or the wait is over. It needs no thread.
+    pub wait: LeaveWait,
+}
+
+impl fmt::Debug for Leave {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Leave").field("now", &self.now).finish_non_exhaustive()
+    }
+}
+
+/// The wait for the callers of a proxy that leaves.
+pub type LeaveWait = Pin<Box<dyn Future<Output = LeaveResult> + Send>>;
 
 /// A machine that asks to be enrolled. Its request is checked, its token is not.
 #[derive(Debug, Clone)]

@@ -29,6 +29,9 @@ pub struct EnrollmentLimits {
     pub workers: usize,
     /// The most requests at work or waiting.
     pub queue: usize,
+    /// The most leaves that wait for the callers at once. Each holds a connection; further ones are answered without a
+    /// wait.
+    pub waiting_leaves: usize,
     /// How long a client may take for its ClientHello, and again for the handshake.
     pub handshake_time: Duration,
     /// How long a client may take for the head of its request, and again for the body.
@@ -52,6 +55,8 @@ impl Default for EnrollmentLimits {
             sources: 4096,
             workers: 4,
             queue: 256,
+            // So that enrollments and renewals have connections while ten thousand machines leave.
+            waiting_leaves: 128,
             handshake_time: Duration::from_secs(5),
             request_time: Duration::from_secs(10),
             connection_time: Duration::from_secs(60),

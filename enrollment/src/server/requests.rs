@@ -18,6 +18,7 @@ use super::counters::RequestOutcome;
 use super::credentials::EnrollmentCredentials;
 use super::enroller::{Enrollment, EnrollmentError, ProxyRenewal};
 use super::http_error::{HttpError, answer};
+use super::leave::{Question, ask, leave};
 use super::nonces::NonceError;
 use super::sources::Source;
 use super::state::ListenerState;
@@ -86,8 +87,20 @@ async fn route(
             let request = read(state, body).await?;
             (RequestOutcome::RenewedExpired, renew_expired(state, client, request).await?)
         }
+        (Method::POST, "/v1/leave") => {
+            let result = leave(state, client, read(state, body).await?).await?;
+            return Ok((RequestOutcome::Leaving, answer(&result)?));
+        }
+        (Method::POST, "/v1/rejoin") => {
+            let status = ask(state, client, Question::Rejoin).await?;
+            return Ok((RequestOutcome::Rejoined, answer(&status)?));
+        }
+        (Method::GET, "/v1/proxy") => {
+            let status = ask(state, client, Question::Status).await?;
+            return Ok((RequestOutcome::ProxyStatus, answer(&status)?));
+        }
         (method, _) => {
-            let paths = "GET /v1/challenge, POST /v1/enroll, /v1/renew, /v1/renew-expired";
+            let paths = "GET /v1/challenge, /v1/proxy, POST /v1/enroll, /v1/renew, /v1/renew-expired, /v1/leave, /v1/rejoin";
             let problem = format!("{method} is not served at this path: this port has {paths}");
             return Err(HttpError::invalid(StatusCode::NOT_FOUND, problem));
         }
@@ -144,16 +157,20 @@ async fn renew(
 ) -> Result<Enrolled, HttpError> {
     let (enroller, client) = (Arc::clone(&state.enroller), Arc::clone(client));
     let work = move || {
-        let certificate = client.certificate.as_ref().ok_or_else(|| {
-            let problem = "a renewal needs the current client certificate in the TLS handshake; renew an expired one at /v1/renew-expired";
-            EnrollmentError::CertificateRejected(problem.to_owned())
-        })?;
-        let proxy = client.credentials.proxies.connected(certificate);
-        let proxy = proxy.map_err(|error| rejected(&error))?;
+        let proxy = presented(&client)?;
         let request = checked(&request.certificate_request)?;
         Ok(enroller.renew(ProxyRenewal { proxy, request }, client.address)?)
     };
     state.queue.run(work).await
+}
+
+/// The proxy that the client certificate of the TLS handshake identifies.
+pub(super) fn presented(client: &Client) -> Result<VerifiedProxy, EnrollmentError> {
+    let certificate = client.certificate.as_ref().ok_or_else(|| {
+        let problem = "this request needs the proxy's current client certificate in the TLS handshake; renew an expired one at /v1/renew-expired";
+        EnrollmentError::CertificateRejected(problem.to_owned())
+    })?;
+    client.credentials.proxies.connected(certificate).map_err(|error| rejected(&error))
 }
 
 async fn renew_expired(

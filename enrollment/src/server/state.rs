@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
 use super::counters::EnrollmentCounters;
@@ -23,6 +23,8 @@ pub(super) struct ListenerState {
     pub(super) counters: Arc<EnrollmentCounters>,
     pub(super) handshakes: Arc<HandshakeSlots>,
     pub(super) queue: WorkQueue,
+    /// One permit for each leave that may wait.
+    pub(super) leaves: Semaphore,
     pub(super) nonces: Nonces,
     pub(super) connections: ConnectionTable,
     failures: Mutex<FailureTable>,
@@ -42,6 +44,7 @@ impl ListenerState {
             counters,
             handshakes: Arc::new(HandshakeSlots::new(limits)),
             queue: WorkQueue::new(limits),
+            leaves: Semaphore::new(limits.waiting_leaves),
             nonces: Nonces::new(),
             connections: ConnectionTable::new(limits),
             failures: Mutex::new(FailureTable::new(limits)),

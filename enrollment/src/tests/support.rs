@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ironmesh_catalog::{Domain, ProxyId, Secret, ServiceName, TrustDomain};
+use ironmesh_cert::peer::VerifiedProxy;
 use ironmesh_cert::{
     Authority, ControlPlaneCertificate, MachineRequest, ServerNames, SpiffeServerVerifier,
     generate_proxy_key_and_csr, tls,
@@ -24,8 +25,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
     CaHash, ControlPlaneAddress, EnrollRequest, Enrolled, Enroller, Enrollment, EnrollmentClient,
-    EnrollmentCounters, EnrollmentCredentials, EnrollmentError, EnrollmentLimits, MachineIdentity,
-    ProxyRenewal, ServerTrust, serve,
+    EnrollmentCounters, EnrollmentCredentials, EnrollmentError, EnrollmentLimits, Leave,
+    LeaveResult, MachineIdentity, ProxyRenewal, ProxyStatus, ProxySync, ServerTrust, serve,
 };
 
 pub(super) const TOKEN: &str = "the-one-token";
@@ -62,9 +63,21 @@ pub(super) struct TestEnroller {
     pub(super) gate: tokio::sync::Mutex<()>,
     /// How many calls fail first.
     pub(super) failures: AtomicUsize,
+    /// The count of ACKed leaves.
+    acks: watch::Sender<usize>,
 }
 
 impl TestEnroller {
+    fn note(&self, call: &str, proxy: &VerifiedProxy) {
+        self.calls.lock().push(format!("{call} {}", proxy.identity.proxy));
+    }
+
+    /// ACKs the leaves that have begun, once one has.
+    pub(super) async fn ack(&self) {
+        self.begun.acquire().await.unwrap().forget();
+        self.acks.send_modify(|count| *count += 1);
+    }
+
     fn issue(
         &self,
         call: String,
@@ -120,6 +133,55 @@ impl Enroller for TestEnroller {
         let id = renewal.proxy.identity.proxy;
         self.issue(format!("renew expired {id}"), &renewal.request, id)
     }
+
+    fn leave(&self, proxy: &VerifiedProxy, _: SocketAddr) -> Result<Leave, EnrollmentError> {
+        self.note("leave", proxy);
+        let result = |acked| LeaveResult {
+            acked,
+            laggards: Vec::new(),
+            more_laggards: 0,
+            leaving_since: Timestamp::UNIX_EPOCH,
+            revoked: false,
+        };
+        let mut acks = self.acks.subscribe();
+        acks.mark_unchanged();
+        self.begun.add_permits(1);
+        let wait = Box::pin(async move { result(acks.changed().await.is_ok()) });
+        Ok(Leave { now: result(false), wait })
+    }
+
+    fn revoke_left(&self, proxy: &VerifiedProxy, _: SocketAddr) -> Result<(), EnrollmentError> {
+        self.note("revoke left", proxy);
+        Ok(())
+    }
+
+    fn rejoin(&self, proxy: &VerifiedProxy, _: SocketAddr) -> Result<ProxyStatus, EnrollmentError> {
+        self.note("rejoin", proxy);
+        Ok(status(proxy))
+    }
+
+    fn proxy_status(
+        &self,
+        proxy: &VerifiedProxy,
+        _: SocketAddr,
+    ) -> Result<ProxyStatus, EnrollmentError> {
+        self.note("proxy status", proxy);
+        Ok(status(proxy))
+    }
+}
+
+fn status(proxy: &VerifiedProxy) -> ProxyStatus {
+    ProxyStatus {
+        id: proxy.identity.proxy,
+        name: proxy.identity.proxy.into(),
+        services: services(),
+        sync: ProxySync::Synced,
+        sync_since: None,
+        acked_revision: None,
+        active_revision: None,
+        certificate_expires_at: Timestamp::UNIX_EPOCH,
+        leaving_since: None,
+    }
 }
 
 pub(super) fn proxy() -> ProxyId {
@@ -149,6 +211,7 @@ impl Server {
             begun: Semaphore::new(0),
             gate: tokio::sync::Mutex::default(),
             failures: AtomicUsize::new(0),
+            acks: watch::Sender::default(),
         });
         let certificate = control_plane_certificate(&authority);
         let bundle = authority.trust_bundle();

@@ -171,6 +171,7 @@ fn snapshot(specification: &Arc<MeshSpecification>, proxies: &[Proxy]) -> Snapsh
         specification: Arc::clone(specification),
         records,
         revoked: Records::new(),
+        leaving: ironmesh_catalog::LeavingProxies::new(),
         certificates: certificates.collect(),
         trust_bundle: Arc::new(TrustBundle { roots: "the roots".to_owned() }),
     };

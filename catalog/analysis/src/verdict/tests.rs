@@ -153,6 +153,7 @@ fn snapshot(specification: MeshSpecification) -> Snapshot {
         discovered: Discovered::default(),
         records: Records::new(),
         revoked: Records::new(),
+        leaving: ironmesh_catalog::LeavingProxies::new(),
         certificates: imbl::OrdMap::new(),
         trust_bundle: Arc::new(TrustBundle { roots: String::new() }),
     };

@@ -91,6 +91,69 @@ fn plaintext_endpoints_keep_their_own_health_and_locality() {
     assert_eq!(reported, [(Health::Draining, zone), (Health::Healthy, Locality::default())]);
 }
 
+/// The same mesh, in which these proxies leave.
+fn with_leaving(snapshot: &Snapshot, leaving: &[&JoinRecord]) -> Snapshot {
+    let leaving = leaving.iter().map(|record| (record.id, Timestamp::UNIX_EPOCH)).collect();
+    snapshot.revise(Inputs { leaving, ..snapshot.inputs() })
+}
+
+/// The record of a participant that has connected.
+fn claimed(id: u128, address: &str) -> JoinRecord {
+    let claimed_at = Some(Timestamp::UNIX_EPOCH);
+    JoinRecord { claimed_at, ..record(id, address, "store", true) }
+}
+
+#[test]
+fn endpoints_of_a_leaving_proxy_drain_unless_they_are_worse() {
+    let records = [claimed(1, "10.0.0.1"), claimed(2, "10.0.0.2")];
+    let at_other = Endpoint {
+        health: Health::Unhealthy,
+        ..Endpoint::new(Provider::Static, "10.0.0.2".parse().unwrap())
+    };
+    let known = vec![known(8080, 2, Health::Healthy), at_other];
+    let stays = assemble(known, &records);
+    let leaves = with_leaving(&stays, &[&records[0], &records[1]]);
+    let healths = |snapshot: &Snapshot| {
+        of_mesh(snapshot, "store").iter().map(|one| (one.weight, one.health)).collect::<Vec<_>>()
+    };
+    assert_eq!(healths(&stays), [(2, Health::Healthy), (1, Health::Unhealthy)]);
+    assert_eq!(healths(&leaves), [(2, Health::Draining), (1, Health::Unhealthy)]);
+    // The proxy serves what arrives.
+    let local = behind(&leaves, &records[0], "store");
+    assert_eq!(local, behind(&stays, &records[0], "store"));
+    let statuses = endpoint_statuses::endpoint_statuses(&leaves, &[]);
+    assert!(statuses.iter().all(|one| one.leaving_since.is_some()), "{statuses:?}");
+    assert_eq!(statuses[0].state, EndpointState::Participant);
+    assert_eq!(healths(&with_leaving(&leaves, &[])), healths(&stays));
+}
+
+#[test]
+fn plaintext_endpoint_of_a_leaving_proxy_drains_alone() {
+    let participation = Participation::default();
+    let not_ready = JoinRecord { participation, ..claimed(1, "10.0.0.1") };
+    let mine = known(8080, 1, Health::Healthy);
+    let other = Endpoint::new(Provider::Consul, "10.0.0.9".parse().unwrap());
+    let records = [not_ready];
+    let stays = assemble_in(Mode::Permissive, vec![mine, other], &records);
+    let leaves = with_leaving(&stays, &[&records[0]]);
+    let all: Vec<_> = of_mesh(&leaves, "store").iter().map(|one| one.health).collect();
+    assert_eq!(all, [Health::Draining, Health::Healthy]);
+}
+
+#[test]
+fn newest_record_of_a_machine_decides_whether_it_leaves() {
+    let (old, new) = (claimed(1, "10.0.0.1"), claimed(2, "10.0.0.1"));
+    let new = JoinRecord { enrolled_at: Timestamp::MAX, ..new };
+    let stays = assemble(vec![known(8080, 1, Health::Healthy)], &[old.clone(), new.clone()]);
+    let health = |leaving: &JoinRecord| {
+        let all = of_mesh(&with_leaving(&stays, &[leaving]), "store");
+        assert_eq!(all.len(), 1);
+        all[0].health
+    };
+    assert_eq!(health(&new), Health::Draining);
+    assert_eq!(health(&old), Health::Healthy, "it was enrolled again");
+}
+
 #[test]
 fn drained_service_has_no_callable_endpoints_and_no_findings() {
     let of = |drained, mode| {

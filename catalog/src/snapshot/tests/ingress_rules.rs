@@ -91,6 +91,7 @@ fn inputs(
         discovered: Discovered(found.into_iter().collect()),
         records: (0..).zip(joined).map(record).collect(),
         revoked: Records::new(),
+        leaving: crate::snapshot::LeavingProxies::new(),
         certificates: OrdMap::new(),
         trust_bundle: Arc::new(TrustBundle { roots: String::new() }),
     }

@@ -19,6 +19,7 @@ fn row(address: &str, provider: Provider, status: &str) -> EndpointRow {
         labels: Labels::default(),
         proxy: None,
         proxy_name: None,
+        leaving_since: None,
         dialled_at: None,
         status: status.to_owned(),
         reason: None,
@@ -98,6 +99,18 @@ pub(in crate::endpoints) fn list() -> EndpointList {
             },
         ],
     }
+}
+
+#[test]
+fn endpoint_of_a_leaving_proxy_shows_since_when() {
+    let row = EndpointRow {
+        health: ReportedHealth::Draining,
+        dialled_at: Some("10.0.0.5:15003".parse().unwrap()),
+        leaving_since: Some(then()),
+        ..row("10.0.0.5", Provider::Consul, "participant")
+    };
+    let expected = "participant at 10.0.0.5:15003, its proxy leaves since 2026-01-01T00:00:00Z";
+    assert_eq!((&*health(&row), &*endpoint_status(&row)), ("draining", expected));
 }
 
 #[test]

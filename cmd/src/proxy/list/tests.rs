@@ -55,6 +55,14 @@ fn page() -> ProxyPage {
 }
 
 #[test]
+fn leave_of_a_proxy_is_below_its_row() {
+    let leaving = proxy("web-1", json!({ "leaving_since": "2026-01-01T00:00:00Z" }));
+    let page = ProxyPage { proxies: vec![leaving], matching: 1, next: None };
+    let text = table(&page, HEADINGS, cells, Some(TERMINAL_WIDTH));
+    assert!(text.contains("\n  leaves the mesh since 2026-01-01T00:00:00Z: "), "{text}");
+}
+
+#[test]
 fn table_fits_eighty_columns_and_counts_hidden_proxies() {
     let text = table(&page(), HEADINGS, cells, Some(TERMINAL_WIDTH));
     assert!(text.lines().all(|line| line.chars().count() <= TERMINAL_WIDTH), "{text}");

@@ -41,7 +41,8 @@ impl Harness {
             let (records, revoked) = (self.register.records(), self.register.revoked());
             let endpoints = &mut self.reconciler.endpoints;
             let discovered = endpoints.discover(&specification, &records, current_time(now));
-            let sources = Sources { specification, records, revoked, discovered };
+            let leaving = Default::default();
+            let sources = Sources { specification, records, revoked, leaving, discovered };
             snapshot_builder.build(sources, clock, is_tick);
         }
         snapshot_builder.compiler().unwrap().encoded() - before

@@ -18,6 +18,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use crate::leave_table::LeaveTable;
 use crate::policy_source::PolicyState;
 use crate::reconciler::{EndpointsOptions, Reconciler, StatusFeeds};
 use crate::register::Register;
@@ -27,6 +28,7 @@ pub(super) struct Harness {
     pub(super) reconciler: Reconciler,
     pub(super) feeds: StatusFeeds,
     pub(super) register: Arc<Register>,
+    pub(super) leaves: Arc<LeaveTable>,
     pub(super) policy: watch::Sender<PolicyState>,
     pub(super) hub: Arc<Hub>,
     pub(super) now: Timestamp,
@@ -65,6 +67,7 @@ impl Harness {
         let certificate_store: Arc<dyn CertificateStore> = Arc::<Store>::clone(&store);
         let certificates = ServiceCertificates::open(Arc::clone(&certificate_store)).unwrap();
         let register = Arc::new(Register::open(Arc::clone(&store), now).unwrap());
+        let leaves = Arc::<LeaveTable>::default();
         let (policy, receiver) = watch::channel(state_of(policy));
         let hub = Arc::<Hub>::default();
         let (reconciler, feeds, _) = Reconciler::new(
@@ -75,12 +78,13 @@ impl Harness {
             Arc::new(Mutex::new(authority)),
             certificates,
             Arc::clone(&register),
+            Arc::clone(&leaves),
             receiver,
             endpoints,
             Arc::clone(&hub),
         )
         .unwrap();
-        Self { folder, reconciler, feeds, register, policy, hub, now }
+        Self { folder, reconciler, feeds, register, leaves, policy, hub, now }
     }
 
     /// Enrolls proxy number `number` for these services, without connecting it.

@@ -76,6 +76,7 @@ impl Shape {
             discovered: Discovered(discovered.collect()),
             records,
             revoked: Records::new(),
+            leaving: ironmesh_catalog::LeavingProxies::new(),
             certificates: certificates
                 .map(|account| (account.clone(), certificate(account)))
                 .collect(),

@@ -1,0 +1,224 @@
+//! The leave table: the proxies that leave the mesh, each with the end of its mark.
+//!
+//! It is the one writer of these marks, which are in memory (docs/decisions/0066). A leave request sets a mark. It ends
+//! by a request of the proxy, when a new Envoy connects, when the proxy is not in use any more, and after
+//! [`MARK_LIFETIME`]. The table never decides what callers get: the reconciler puts the marks into each snapshot.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use ironmesh_catalog::{LeavingProxies, ProxyId};
+use ironmesh_xds_server::ClientChange;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// How long a mark lasts after the latest leave request: a machine that changed its mind without saying so is back then.
+pub(crate) const MARK_LIFETIME: Duration = Duration::from_secs(600);
+
+/// The marks of all proxies that leave.
+#[derive(Debug, Default)]
+pub(crate) struct LeaveTable {
+    marks: Mutex<Marks>,
+    /// The number of changes of the marks.
+    changes: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Marks {
+    since: LeavingProxies,
+    details: BTreeMap<ProxyId, Details>,
+    /// The same marks by their ends.
+    ends: BTreeSet<(Instant, ProxyId)>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Details {
+    change: u64,
+    ends: Instant,
+    process_starts: u64,
+}
+
+/// The mark of a proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LeaveMark {
+    /// Since when the proxy leaves.
+    pub(crate) since: Timestamp,
+    /// The number of the change that has set the mark.
+    pub(crate) change: u64,
+    /// Whether the request has set it, and did not find it.
+    pub(crate) is_new: bool,
+}
+
+impl LeaveTable {
+    /// Marks a proxy as leaving, or makes its mark last longer. `process_starts` is the count of its Envoy's starts.
+    pub(crate) fn leave(
+        &self,
+        id: ProxyId,
+        process_starts: u64,
+        now: Timestamp,
+        instant: Instant,
+    ) -> LeaveMark {
+        let mut marks = self.marks.lock();
+        let known = marks.details.get(&id).map(|known| known.change);
+        let change = known.unwrap_or_else(|| self.next_change());
+        marks.set(id, Details { change, ends: instant + MARK_LIFETIME, process_starts });
+        let since = *marks.since.entry(id).or_insert(now);
+        LeaveMark { since, change, is_new: known.is_none() }
+    }
+
+    /// Ends the mark of a proxy. Returns whether it had one.
+    pub(crate) fn rejoin(&self, id: ProxyId) -> bool {
+        self.end(&mut self.marks.lock(), id)
+    }
+
+    /// Ends the mark of a proxy if a new Envoy has connected while no other one is: the proxy was stopped and is back. A
+    /// stream that the same Envoy opens again does not count, and neither does a hot restart.
+    pub(super) fn note_streams(&self, id: ProxyId, news: &ClientChange) {
+        let mut marks = self.marks.lock();
+        let Some(known) = marks.details.get_mut(&id) else { return };
+        if news.process_starts <= known.process_starts {
+            return;
+        }
+        known.process_starts = news.process_starts;
+        if news.streams == 1 {
+            tracing::info!(proxy = %id, reason = "a new Envoy has connected", "leave ended");
+            self.end(&mut marks, id);
+        }
+    }
+
+    /// Ends the marks whose time is over.
+    pub(super) fn expire(&self, now: Instant) {
+        let mut marks = self.marks.lock();
+        while let Some((_, id)) = marks.ends.first().copied().filter(|(ends, _)| *ends <= now) {
+            tracing::warn!(proxy = %id, reason = "no leave request for 10 minutes", "leave ended");
+            self.end(&mut marks, id);
+        }
+    }
+
+    /// Ends the marks of proxies that are not in use any more.
+    pub(super) fn retain(&self, is_in_use: impl Fn(ProxyId) -> bool) {
+        let mut marks = self.marks.lock();
+        let gone: Vec<_> = marks.details.keys().copied().filter(|id| !is_in_use(*id)).collect();
+        for id in gone {
+            self.end(&mut marks, id);
+        }
+    }
+
+    /// When the first mark ends by its time.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.marks.lock().ends.first().map(|(ends, _)| *ends)
+    }
+
+    /// The proxies that leave, and the number of the newest change.
+    pub(super) fn current(&self) -> (LeavingProxies, u64) {
+        let marks = self.marks.lock();
+        (marks.since.clone(), *self.changes.borrow())
+    }
+
+    /// Since when a proxy leaves; none if it does not.
+    pub(crate) fn since(&self, id: ProxyId) -> Option<Timestamp> {
+        self.marks.lock().since.get(&id).copied()
+    }
+
+    /// The number of the newest change, for a task that waits for the next.
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    fn end(&self, marks: &mut Marks, id: ProxyId) -> bool {
+        let Some(known) = marks.details.remove(&id) else { return false };
+        marks.ends.remove(&(known.ends, id));
+        marks.since.remove(&id);
+        self.next_change();
+        true
+    }
+
+    /// The number of a further change. Called with the marks locked.
+    fn next_change(&self) -> u64 {
+        self.changes.send_modify(|changes| *changes += 1);
+        *self.changes.borrow()
+    }
+}
+
+impl Marks {
+    fn set(&mut self, id: ProxyId, details: Details) {
+        if let Some(known) = self.details.insert(id, details) {
+            self.ends.remove(&(known.ends, id));
+        }
+        self.ends.insert((details.ends, id));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn id(number: u128) -> ProxyId {
+        ProxyId(Uuid::from_u128(number))
+    }
+
+    fn news(streams: usize, process_starts: u64) -> ClientChange {
+        ClientChange {
+            streams,
+            node: Arc::default(),
+            process_starts,
+            nacks: BTreeMap::new(),
+            has_set: false,
+            was_synced: false,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn repeated_leave_keeps_its_change_and_lasts_longer() {
+        let (table, now) = (LeaveTable::default(), Timestamp::now());
+        let begin = Instant::now();
+        let first = table.leave(id(1), 0, now, begin);
+        assert!(first.is_new && first.since == now);
+        let later = begin + MARK_LIFETIME / 2;
+        let again = table.leave(id(1), 0, Timestamp::MAX, later);
+        assert_eq!(again, LeaveMark { is_new: false, ..first });
+        assert_eq!(*table.changes().borrow(), 1);
+        table.expire(begin + MARK_LIFETIME);
+        assert_eq!(table.since(id(1)), Some(now));
+        assert_eq!(table.deadline(), Some(later + MARK_LIFETIME));
+        table.expire(later + MARK_LIFETIME);
+        assert_eq!((table.since(id(1)), table.deadline()), (None, None));
+        assert_eq!(*table.changes().borrow(), 2);
+        assert!(!table.rejoin(id(1)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_new_envoy_without_another_one_ends_the_mark() {
+        let (table, now) = (LeaveTable::default(), Instant::now());
+        let marked = |table: &LeaveTable| table.since(id(1)).is_some();
+        table.leave(id(1), 3, Timestamp::now(), now);
+        table.note_streams(id(1), &news(0, 3));
+        table.note_streams(id(1), &news(1, 3));
+        assert!(marked(&table), "the same Envoy reconnects");
+        table.note_streams(id(1), &news(2, 4));
+        table.note_streams(id(1), &news(1, 4));
+        assert!(marked(&table), "a hot restart");
+        table.note_streams(id(1), &news(0, 4));
+        table.note_streams(id(1), &news(1, 5));
+        assert!(!marked(&table), "a new Envoy");
+    }
+
+    #[test]
+    fn proxies_that_are_not_in_use_are_not_leaving() {
+        let table = LeaveTable::default();
+        for number in 1..=3 {
+            table.leave(id(number), 0, Timestamp::now(), Instant::now());
+        }
+        table.retain(|one| one != id(2));
+        let (leaving, changes) = table.current();
+        assert_eq!(leaving.keys().copied().collect::<Vec<_>>(), [id(1), id(3)]);
+        assert_eq!(changes, 4);
+        assert!(table.rejoin(id(1)) && !table.rejoin(id(1)));
+    }
+}
