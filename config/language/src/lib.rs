@@ -32,3 +32,4 @@ pub use kinds::PolicyKind;
 pub use policy::{Loaded, Loader, load_documents, revision_of};
 pub use render::render;
 pub use suggest::closest;
+pub use yaml::yaml_value;

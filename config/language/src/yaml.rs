@@ -8,6 +8,7 @@
 //! Content of a resource that no table can express is never dropped silently: it is a finding, or, on import,
 //! a comment.
 
+mod json;
 mod mapping;
 mod names;
 mod parse;
@@ -25,6 +26,7 @@ use ironmesh_catalog::Finding;
 
 use crate::table::Reader;
 
+pub use json::yaml_value;
 pub use mapping::ImportDialect;
 pub(crate) use mapping::{Mapped, Mapper, Outcome, Workload};
 pub(crate) use names::guess as guess_names;
