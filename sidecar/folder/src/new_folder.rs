@@ -118,6 +118,10 @@ impl NewFolder {
         rustix::fs::syncfs(fs_err::File::open(&self.part)?).map_err(io::Error::from)?;
         fs_err::rename(&self.part, &self.path)?;
         self.is_finished = true;
+        // Without it, a power cut could undo the rename after the enrollment was reported.
+        if let Some(parent) = self.path.parent() {
+            fs_err::File::open(parent)?.sync_all()?;
+        }
         Ok(())
     }
 }
