@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use ironmesh_catalog::{Labels, Locality, ProxyId, ProxyName, ServiceName, Upstream};
+use ironmesh_catalog::{DriverName, Labels, Locality, ProxyId, ProxyName, ServiceName, Upstream};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -61,6 +61,9 @@ pub struct BootstrapRequest {
     /// The name of the proxy; none for several proxies, and for a default name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<ProxyName>,
+    /// The sidecar driver of each proxy; without it, that of the control plane's settings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub driver: Option<DriverName>,
     /// Whether the authority is known to be new. Otherwise no proxy is enrolled while all clients reject it.
     #[serde(default)]
     pub new_authority: bool,
@@ -101,6 +104,9 @@ pub struct BootstrapResponse {
     pub control_plane: Vec<(String, u16)>,
     /// The SPIFFE ID of the control plane.
     pub control_plane_id: String,
+    /// The sidecar driver of the proxies.
+    #[serde(default)]
+    pub driver: DriverName,
     /// When the certificates were issued. Their own validity begins earlier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issued_at: Option<Timestamp>,

@@ -29,9 +29,9 @@ use crate::releases::MAX_APPLY;
 pub use control_plane::{ApiError, Cancellation, ControlPlane, NextChange};
 use handlers::{
     Waits, accept_endpoints, accept_removal, all_endpoints, apply, audit, bootstrap, certificates,
-    convergence, create_tokens, endpoints, explain_route, journal, metrics, plan, policy_revisions,
-    policy_wait, proxies, proxy, proxy_config, readyz, readyz_without_lines, revoke, revoke_token,
-    roll_back, set_services, tokens,
+    convergence, create_tokens, debug, endpoints, explain_route, healthz, journal, metrics, plan,
+    policy_revisions, policy_wait, proxies, proxy, proxy_config, readyz, readyz_without_lines,
+    revoke, revoke_token, roll_back, set_services, tokens,
 };
 use read_queue::ReadQueue;
 
@@ -126,16 +126,14 @@ fn read_routes(readyz: MethodRouter<Shared>) -> Router<Shared> {
         .route("/v1/convergence", get(convergence))
         .route("/v1/policy/wait", post(policy_wait))
         .layer(Extension(Waits::default()))
+        .route("/debug/{name}", get(debug))
         .route("/v1/certificates", get(certificates))
         .route("/v1/proxies", get(proxies))
         .route("/v1/proxies/{id}", get(proxy))
         .route("/v1/proxies/{id}/config", get(proxy_config))
         .layer(Extension(ReadQueue::default()))
         .layer(DefaultBodyLimit::max(MAX_QUESTION));
-    Router::new()
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", readyz)
-        .merge(questions)
+    Router::new().route("/healthz", get(healthz)).route("/readyz", readyz).merge(questions)
 }
 
 /// Runs a request in a span, which marks the lines that it logs.

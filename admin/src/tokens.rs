@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use ironmesh_catalog::{
-    IpRange, Labels, Locality, ProxyId, ProxyName, Secret, ServiceName, TokenId,
+    DriverName, IpRange, Labels, Locality, ProxyId, ProxyName, Secret, ServiceName, TokenId,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -37,6 +37,9 @@ pub struct TokenRequest {
     /// The addresses of which the proxy may have one; any without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub addresses: Option<IpRange>,
+    /// The sidecar driver of the proxy; without it, that of the control plane's settings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub driver: Option<DriverName>,
     /// Whether the authority is known to be new. Otherwise no token is created while all clients reject it.
     #[serde(default)]
     pub new_authority: bool,

@@ -8,7 +8,7 @@ use ironmesh_enrollment::{
     CaHash, ControlPlaneAddress, EnrollRequest, Enrolled, EnrollmentClient, EnrollmentClientError,
     OneTimeToken, ServerTrust,
 };
-use ironmesh_sidecar::envoy::{self, Admin};
+use ironmesh_sidecar::{Admin, Workload, envoy};
 use ironmesh_sidecar_folder::{
     CommonFiles, EnrollmentState, NewFolder, NewProxy, ProxyFilesError, write_bootstraps,
 };
@@ -49,6 +49,8 @@ pub struct EnrolledMachine {
     pub expires_at: Timestamp,
     /// Its folder, as an absolute path.
     pub folder: PathBuf,
+    /// The command by which a person starts its sidecar.
+    pub command: String,
     /// Notes for the user.
     pub notes: Vec<String>,
 }
@@ -109,24 +111,33 @@ fn write_files(
     let addresses: Vec<_> =
         addresses.iter().map(|address| (address.host.clone(), address.port)).collect();
     let common = CommonFiles {
-        service,
-        metadata,
-        admin,
-        control_plane: &enrolled.control_plane,
-        control_plane_id: &trust_domain.control_plane().0,
         roots: &enrolled.roots,
         enrollment: &EnrollmentState::new(&addresses, Some(enrolled.issued_at)),
     };
     let proxy = NewProxy { name: String::new(), address: enrolled.address };
+    let workload = Workload {
+        driver: enrolled.driver.clone(),
+        id: enrolled.id,
+        name: enrolled.name.clone(),
+        service: service.clone(),
+        more_services: enrolled.services.iter().skip(1).cloned().collect(),
+        address: enrolled.address,
+        metadata: metadata.clone(),
+        admin,
+        control_plane: enrolled.control_plane.clone(),
+        control_plane_id: trust_domain.control_plane().0,
+        folder: folder.path().to_owned(),
+    };
     let written = folder.write(Path::new(envoy::KEY), key.key().expose(), 0o600);
     written.map_err(ProxyFilesError::from)?;
-    write_bootstraps(folder, &[(&proxy, enrolled.id, &enrolled.certificate)], &common)?;
+    let commands = write_bootstraps(folder, &[(&proxy, workload, &enrolled.certificate)], &common)?;
     Ok(EnrolledMachine {
         id: enrolled.id,
         name: enrolled.name.clone(),
         service: service.clone(),
         expires_at: enrolled.expires_at,
         folder: folder.path().to_owned(),
+        command: commands.into_iter().next().unwrap_or_default(),
         notes: enrolled.notes.clone(),
     })
 }

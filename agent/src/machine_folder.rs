@@ -3,16 +3,15 @@
 //! Envoy watches the folder for files that are moved in. Each file is therefore written beside its final path first,
 //! and all of them are renamed at the end: an Envoy never reads half a file, and a full disk changes nothing.
 
-use std::fs::{File, Permissions, TryLockError};
-use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
+use std::fs::{File, TryLockError};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use ironmesh_catalog::{Secret, TrustBundle};
 use ironmesh_cert::peer::VerifiedProxy;
 use ironmesh_enrollment::{ControlPlaneAddress, MachineIdentity};
 use ironmesh_sidecar::envoy;
-use ironmesh_sidecar_folder::{ENROLLMENT, EnrollmentState};
+use ironmesh_sidecar_folder::{ENROLLMENT, EnrollmentState, write_replacement};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 
@@ -91,11 +90,8 @@ impl MachineFolder {
         let part = |name: &str| self.path.join(format!(".{name}.new"));
         let written = files.iter().try_for_each(|(name, content)| {
             let path = part(name);
-            write(&path, content, &self.path.join(name)).map_err(|source| AgentError::File {
-                action: "write",
-                path,
-                source,
-            })
+            let written = write_replacement(&path, content, &self.path.join(name));
+            written.map_err(|source| AgentError::File { action: "write", path, source })
         });
         let renamed = written.and_then(|()| {
             files.iter().try_for_each(|(name, _)| {
@@ -123,25 +119,4 @@ fn read(folder: &Path, name: &str) -> Result<String, AgentError> {
         path,
         source,
     })
-}
-
-/// Writes a new file to the disk, in place of one that an interrupted run left. It gets owner and mode of the file that it
-/// will replace: root may run this for the user of Envoy.
-fn write(path: &Path, content: &str, replaced: &Path) -> io::Result<()> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut options = File::options();
-    // New, and so never the target of a link that another user of the folder made.
-    let mut file = options.write(true).create_new(true).mode(0o644).open(path)?;
-    if let Ok(replaced) = std::fs::symlink_metadata(replaced) {
-        let own = file.metadata()?;
-        if (own.uid(), own.gid()) != (replaced.uid(), replaced.gid()) {
-            fchown(&file, Some(replaced.uid()), Some(replaced.gid()))?;
-        }
-        file.set_permissions(Permissions::from_mode(replaced.mode() & 0o777))?;
-    }
-    file.write_all(content.as_bytes())?;
-    file.sync_all()
 }

@@ -84,8 +84,23 @@ impl FromStr for TrustDomain {
 }
 
 /// A SPIFFE ID in canonical form, so that equal texts mean equal identities.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct SpiffeId(Arc<str>);
+
+impl TryFrom<String> for SpiffeId {
+    type Error = InvalidName;
+
+    fn try_from(text: String) -> Result<Self, InvalidName> {
+        Self::new(&text)
+    }
+}
+
+impl From<SpiffeId> for String {
+    fn from(id: SpiffeId) -> Self {
+        id.as_str().to_owned()
+    }
+}
 
 impl SpiffeId {
     /// The longest ID, in bytes (SPIFFE ID, section 2.3).

@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::driver_name::DriverName;
 use crate::ip_range::IpRange;
 use crate::labels::Labels;
 use crate::locality::Locality;
@@ -45,6 +46,9 @@ pub struct JoinToken {
     /// The provider's key of the machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<Uuid>,
+    /// The sidecar driver of the proxy.
+    #[serde(default)]
+    pub driver: DriverName,
     /// Its use, once a machine has presented it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used: Option<TokenUse>,

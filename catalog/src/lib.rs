@@ -13,6 +13,7 @@ pub mod backoff;
 pub mod certificate;
 pub mod cited;
 pub mod codes;
+mod driver_name;
 pub mod egress_rules;
 pub mod endpoint;
 pub mod endpoint_source;
@@ -54,6 +55,7 @@ pub mod upstream_settings;
 pub use allowed_traffic::{AllowedTraffic, AllowingRule, ApplicableRules};
 pub use certificate::{CertificateStore, Secret, ServiceCertificate, StoreError, TrustBundle};
 pub use cited::Cited;
+pub use driver_name::DriverName;
 pub use egress_rules::{EgressRuleByAddress, EgressRules, EgressRulesByHost};
 pub use endpoint::{
     Application, Discovered, Endpoint, EndpointPlace, Exclusion, Health, KeptEndpoints,
@@ -92,7 +94,7 @@ pub use port_range::PortRange;
 pub use proxy::{
     CertificateRecognition, CertificateState, HostUpstream, IssuedCertificate, JoinRecord, KeyHash,
     LogFolder, NodeMetadata, OutsideAuthority, OutsideHost, Participation, PresentedCertificate,
-    Proxy, ProxyCredentials, ProxyDriver, ProxyId, ProxyKind, Revocation, Upstream,
+    Proxy, ProxyCredentials, ProxyId, ProxyKind, Revocation, Upstream,
 };
 pub use proxy_name::ProxyName;
 pub use removals::{PolicyObject, Removals};

@@ -41,7 +41,12 @@ impl Name {
 
     /// The default namespace: `default`.
     pub fn default_namespace() -> Self {
-        Self("default".into())
+        Self::known("default")
+    }
+
+    /// A name of this code, which is valid.
+    pub(crate) fn known(text: &'static str) -> Self {
+        Self(text.into())
     }
 }
 

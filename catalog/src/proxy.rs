@@ -15,6 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::driver_name::DriverName;
 use crate::labels::Labels;
 use crate::locality::Locality;
 use crate::name::ServiceName;
@@ -96,7 +97,7 @@ pub struct JoinRecord {
     pub kind: ProxyKind,
     /// The program that carries its traffic.
     #[serde(default)]
-    pub driver: ProxyDriver,
+    pub driver: DriverName,
     /// The token by which it was enrolled; none if an operator made its files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<TokenId>,
@@ -138,15 +139,6 @@ pub enum ProxyKind {
     /// It stands beside the applications of its machine.
     #[default]
     Sidecar,
-}
-
-/// The program that carries the traffic of a proxy.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ProxyDriver {
-    /// Envoy.
-    #[default]
-    Envoy,
 }
 
 /// The revocation of a proxy: the control plane rejects each of its certificates. It is final; the machine can be
@@ -204,7 +196,7 @@ impl JoinRecord {
             machine: None,
             enrolled_at,
             kind: ProxyKind::default(),
-            driver: ProxyDriver::default(),
+            driver: DriverName::default(),
             token: None,
             credentials: None,
             certificate_expires_at,

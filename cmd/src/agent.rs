@@ -34,6 +34,7 @@ pub(crate) async fn join(arguments: JoinArguments, output: Output) -> anyhow::Re
         service: &machine.service,
         expires_at: machine.expires_at,
         folder: &machine.folder,
+        command: &machine.command,
         notes: &notes,
     };
     Ok(report.print(output)?)

@@ -7,6 +7,7 @@ use ironmesh_catalog::{
     CertificateRecognition, CertificateState, JournalEntry, JournalOutcome, ProxyId, TrustDomain,
 };
 use ironmesh_cert::peer::{VerifiedProxy, proxy_identity};
+use ironmesh_sidecar::envoy::MINIMUM_VERSION;
 use ironmesh_xds_server::{Admission, ClientKey, Completion, Peer, StreamRejection};
 use ironmesh_xds_wire::{EnvoyVersion, LoggedCall, Node};
 use jiff::Timestamp;
@@ -18,11 +19,15 @@ use super::enrollment::{Alarms, CertificateAlarm};
 use super::journal::{Journal, claim};
 use super::node_metadata::node_metadata;
 use super::register::{CertificateFirstUse, Register};
+use super::sidecars::SERVERS;
 use ironmesh_catalog::text::chain;
 
-/// The oldest Envoy that is admitted. Older ones have holes in what authorization relies on: path parameters and
-/// headers with several values passed RBAC, and an embedded NUL passed SAN matching (fixed in 1.39).
-pub const OLDEST_ENVOY: EnvoyVersion = EnvoyVersion { major: 1, minor: 39, patch: 0 };
+/// The oldest Envoy that is admitted: the oldest that the driver runs.
+pub const OLDEST_ENVOY: EnvoyVersion = EnvoyVersion {
+    major: MINIMUM_VERSION.major,
+    minor: MINIMUM_VERSION.minor,
+    patch: MINIMUM_VERSION.patch,
+};
 
 /// Decides which clients may open a stream, and claims their certificates.
 #[derive(Debug)]
@@ -86,6 +91,9 @@ impl Admission for ProxyAdmission {
                 "proxy {id} is not enrolled in this mesh for {}",
                 identity.service
             ));
+        }
+        if let Err(unknown) = SERVERS.find(&record.driver) {
+            return reject(format!("proxy {id} cannot be served: {unknown}"));
         }
         let now = Timestamp::now();
         match (record.certificate_state(now), &record.revoked) {

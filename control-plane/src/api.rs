@@ -26,7 +26,8 @@ use ironmesh_analysis::verdict::{
     VerdictBasis, egress_verdict, ingress_verdict, verdict,
 };
 use ironmesh_catalog::{
-    Finding, JournalKind, JournalQuery, Mesh, PolicyRecord, PolicyRevision, ServiceName, TokenId,
+    DriverName, Finding, JournalKind, JournalQuery, Mesh, PolicyRecord, PolicyRevision,
+    ServiceName, TokenId,
 };
 use ironmesh_cert::Authority;
 use ironmesh_config_language::{Document, revision_of};
@@ -46,6 +47,7 @@ use super::metrics;
 use super::policy_source::{PolicyState, Releases, SourceRequests};
 use super::reconciler::{Acceptances, StatusFeeds};
 use super::register::Register;
+use super::sidecars::SidecarServers;
 use ironmesh_catalog::text::chain;
 pub(crate) use plan::Planning;
 
@@ -74,6 +76,10 @@ pub(crate) struct RunningControlPlane {
     pub(crate) tokens: Arc<TokenTable>,
     pub(crate) alarms: Arc<Alarms>,
     pub(crate) enrollment_counters: Arc<EnrollmentCounters>,
+    /// The servers of sidecars.
+    pub(crate) sidecars: SidecarServers,
+    /// The sidecar driver of proxies whose enrollment chooses none.
+    pub(crate) sidecar_class: DriverName,
     pub(crate) planning: Planning,
     /// The findings about risks that the settings accept.
     pub(crate) risk_findings: Vec<FindingView>,
@@ -81,10 +87,12 @@ pub(crate) struct RunningControlPlane {
 
 impl ControlPlane for RunningControlPlane {
     fn readiness(&self) -> Readiness {
-        let ready = *self.feeds.ready.borrow();
+        let is_synced = *self.feeds.ready.borrow();
+        let of_sidecars = self.sidecars.waiting_for();
+        let ready = is_synced && of_sidecars.is_empty();
         let state = self.policy.borrow().clone();
-        let waiting_for = if ready {
-            Vec::new()
+        let waiting_for = if is_synced {
+            of_sidecars
         } else {
             let of_policy = snapshot_wait_reason(&state);
             let is_missing = self.feeds.snapshot.borrow().is_none();
@@ -104,6 +112,22 @@ impl ControlPlane for RunningControlPlane {
         let findings = self.risk_findings.iter().cloned().chain(of_mesh).collect();
         let handshakes = self.handshakes();
         Readiness { ready, waiting_for, policy: state.view, findings, handshakes }
+    }
+
+    fn liveness(&self) -> Result<(), ApiError> {
+        match self.sidecars.dead().as_slice() {
+            [] => Ok(()),
+            dead => {
+                let dead = dead.join(", ");
+                Err(ApiError::Internal(format!("these sidecars are no longer served: {dead}")))
+            }
+        }
+    }
+
+    fn debug(&self, name: &str) -> Result<serde_json::Value, ApiError> {
+        self.sidecars.debug(name).map_err(|names| {
+            ApiError::NotFound(format!("no debug handler `{name}`; there is: {}", names.join(", ")))
+        })
     }
 
     fn proxies(&self, query: &ProxyQuery) -> Result<ProxyPage, ApiError> {

@@ -119,6 +119,7 @@ impl MachineEnrollment {
             name: record.display_name(),
             address: record.mesh_address.ip(),
             services: record.services.clone(),
+            driver: record.driver.clone(),
             certificate,
             issued_at,
             expires_at: record.certificate_expires_at,

@@ -24,6 +24,8 @@ use ironmesh_xds_wire::{Resource, ResourceType, Version};
 use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::sidecars;
+
 /// A proxy whose changes are forecast.
 #[derive(Debug, Clone)]
 pub struct ForecastProxy {
@@ -58,7 +60,11 @@ pub fn forecast(
 ) -> Result<Plan, ForecastCancelled> {
     let compiled = |compiler: &mut Compiler| -> Result<Vec<_>, ForecastCancelled> {
         let compiled = proxies.iter().map(|known| {
-            if is_wanted() { Ok(compiler.compile(&known.proxy)) } else { Err(ForecastCancelled) }
+            if is_wanted() {
+                Ok(sidecars::compile(compiler, &known.proxy))
+            } else {
+                Err(ForecastCancelled)
+            }
         });
         compiled.collect()
     };

@@ -27,6 +27,7 @@ mod question;
 mod reconciler;
 mod register;
 mod revocation;
+mod sidecars;
 mod start;
 mod state_watch;
 

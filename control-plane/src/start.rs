@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use ironmesh_store::{KeyEncryptionKey, Store};
 use ironmesh_xds_server::{Hub, Limits};
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::TcpSocket;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -30,8 +30,9 @@ use crate::leave_table::LeaveTable;
 use crate::open_files;
 use crate::policy_source::{PolicySource, Releases, Source};
 use crate::providers::endpoints_options;
-use crate::reconciler::{Reconciler, StatusFeeds};
+use crate::reconciler::Reconciler;
 use crate::register::Register;
+use crate::sidecars::{SERVERS, ServerContext, SidecarServers};
 use crate::state_watch::StateWatch;
 
 /// The options of a control plane.
@@ -78,7 +79,8 @@ pub async fn start(
         PolicyLocation::Etcd(etcd) => Source::etcd(EtcdPolicy::open(etcd.clone())?),
         PolicyLocation::Releases => Source::releases(Releases::of(&options.state)),
     };
-    let xds_listener = bind(settings.listen.xds, "xDS", "listen.xds")?;
+    // Not tokio's: each server of sidecars has a handle of its own.
+    let xds_listener: TcpListener = bind(settings.listen.xds, "xDS", "listen.xds")?.into_std()?;
     let enrollment_listener = bind(settings.listen.enrollment, "enrollment", "listen.enrollment")?;
     let admin_listener = bind(settings.listen.admin, "the admin API", "listen.admin")?;
     let store = Arc::new(open_store(options)?);
@@ -141,6 +143,29 @@ pub async fn start(
         enrolling: Mutex::default(),
     });
     let risk_findings = settings.risk_findings(&options.policy);
+    let trust_domain = mesh.trust_domain.clone();
+    let admission = ProxyAdmission::new(
+        trust_domain,
+        Arc::clone(&register),
+        Arc::clone(&audit),
+        journal.clone(),
+        Arc::clone(&alarms),
+    );
+    let context = ServerContext {
+        listener: xds_listener,
+        hub: Arc::clone(&hub),
+        admission: Arc::new(admission),
+        feeds: feeds.clone(),
+        limits,
+        shutdown: shutdown.clone(),
+    };
+    let (mut sidecars, mut servers) = (SidecarServers::default(), Vec::new());
+    for (name, server) in SERVERS.rows() {
+        let started = server.start(&context)?;
+        sidecars.add(name, started.probes, started.debug);
+        servers.push(started.task);
+    }
+    drop(context);
     let control_plane = Arc::new(RunningControlPlane {
         mesh: mesh.clone(),
         authority,
@@ -154,14 +179,16 @@ pub async fn start(
         store,
         feeds: feeds.clone(),
         state_findings,
-        hub: Arc::clone(&hub),
-        audit: Arc::clone(&audit),
+        hub,
+        audit,
         journal: journal.clone(),
         xds_addresses,
         enrollment_address: enrollment_listener.local_addr()?,
         tokens,
-        alarms: Arc::clone(&alarms),
+        alarms,
         enrollment_counters: Arc::clone(&enrollment_counters),
+        sidecars,
+        sidecar_class: settings.sidecar_class.clone(),
         planning: Planning::default(),
         risk_findings: risk_findings.iter().map(Into::into).collect(),
     });
@@ -170,10 +197,6 @@ pub async fn start(
         tracing::warn!("{finding}");
     }
     let mut tasks = JoinSet::new();
-    let trust_domain = mesh.trust_domain.clone();
-    let admission =
-        ProxyAdmission::new(trust_domain, Arc::clone(&register), audit, journal.clone(), alarms);
-    let admission = Arc::new(admission);
     tasks.spawn(journal.run(shutdown.clone()));
     tasks.spawn(register.follow(shutdown.clone()));
     tasks.spawn(policy_source.run(shutdown.clone()));
@@ -187,13 +210,15 @@ pub async fn start(
     let port = async { Ok(serve_reads(admin_listener, names, reads).await?) };
     tasks.spawn(run_until(shutdown.clone(), port));
     tasks.spawn(run_until(shutdown.clone(), async { Ok(serve_socket(socket, all).await?) }));
-    let (credentials, end) = (feeds.enrollment_credentials.clone(), shutdown.clone());
+    let (credentials, end) = (feeds.enrollment_credentials, shutdown.clone());
     tasks.spawn(async move {
         let (listener, limits) = (enrollment_listener, EnrollmentLimits::default());
         serve_enrollment(listener, credentials, enrollment, limits, enrollment_counters, end).await;
         Ok(())
     });
-    tasks.spawn(serve_xds(xds_listener, feeds, hub, admission, limits, shutdown.clone()));
+    for server in servers {
+        tasks.spawn(server);
+    }
     tracing::info!(
         mesh = %settings.mesh,
         trust_domain = %mesh.trust_domain,
@@ -206,28 +231,6 @@ pub async fn start(
         "the control plane has started"
     );
     Ok(tasks)
-}
-
-/// Serves xDS once the reconciler is ready (invariant 11).
-async fn serve_xds(
-    listener: TcpListener,
-    mut feeds: StatusFeeds,
-    hub: Arc<Hub>,
-    admission: Arc<ProxyAdmission>,
-    limits: Limits,
-    shutdown: CancellationToken,
-) -> anyhow::Result<()> {
-    let is_ready = tokio::select! {
-        () = shutdown.cancelled() => false,
-        // If the reconciler has ended, there is nothing to serve; its own result says why.
-        ready = feeds.ready.wait_for(|ready| *ready) => ready.is_ok(),
-    };
-    if !is_ready {
-        return Ok(());
-    }
-    tracing::info!(address = %listener.local_addr()?, "xDS is served");
-    ironmesh_xds_server::serve(listener, feeds.tls, hub, admission, limits, shutdown).await;
-    Ok(())
 }
 
 async fn run_until(
@@ -244,13 +247,13 @@ async fn run_until(
 /// at once, the kernel drops the rest silently: these retry after one second, then two, four and so on, up to a minute.
 const BACKLOG: u32 = 65_535;
 
-fn bind(address: SocketAddr, what: &str, setting: &str) -> anyhow::Result<TcpListener> {
+fn bind(address: SocketAddr, what: &str, setting: &str) -> anyhow::Result<tokio::net::TcpListener> {
     listen(address).with_context(|| {
         format!("cannot listen on {address} for {what}: stop what listens there, or set `{setting}` in the settings")
     })
 }
 
-fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+fn listen(address: SocketAddr) -> io::Result<tokio::net::TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     // A connection that was closed a moment ago does not block the address.
     socket.set_reuseaddr(true)?;

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use ironmesh_catalog::{Domain, ProxyId, ProxyName, Secret, ServiceName};
+use ironmesh_catalog::{Domain, DriverName, ProxyId, ProxyName, Secret, ServiceName};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -67,6 +67,9 @@ pub struct Enrolled {
     pub address: IpAddr,
     /// The services that it may serve, at least one. The first one is the node cluster.
     pub services: Vec<ServiceName>,
+    /// The sidecar driver of the machine.
+    #[serde(default)]
+    pub driver: DriverName,
     /// The certificate and its issuers, in PEM.
     pub certificate: String,
     /// When the certificate was issued. Its own validity begins earlier.

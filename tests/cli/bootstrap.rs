@@ -84,7 +84,8 @@ async fn output_folder_is_private_and_holds_the_envoy_files() {
             "proxy.crt",
             "proxy.key",
             "sds-certificate.yaml",
-            "sds-roots.yaml"
+            "sds-roots.yaml",
+            "workload.json"
         ]
     );
     assert_eq!(files(&running.server.workspace.path().join("proxies")), ["one"]);

@@ -55,7 +55,7 @@ async fn bulk_enrollment_gives_each_proxy_its_own_identity() {
     for (name, reported) in names.iter().zip(reported) {
         let folder = out.join(name);
         assert_eq!(reported["folder"].as_str(), folder.to_str());
-        assert_eq!(files(&folder).len(), 7);
+        assert_eq!(files(&folder).len(), 8);
         let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode();
         assert_eq!(mode(&folder) & 0o777, 0o700);
         assert_eq!(mode(&folder.join("proxy.key")) & 0o777, 0o600);

@@ -139,7 +139,8 @@ async fn machine_joins_by_a_token_and_is_listed() {
             "proxy.crt",
             "proxy.key",
             "sds-certificate.yaml",
-            "sds-roots.yaml"
+            "sds-roots.yaml",
+            "workload.json"
         ]
     );
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
@@ -153,12 +154,35 @@ async fn machine_joins_by_a_token_and_is_listed() {
     assert_eq!(proxies[0]["mesh_address"], "127.0.0.1:15003");
     assert_eq!(proxies[0]["labels"], json!({ "version": "v2" }));
     assert_eq!(proxies[0]["services"], json!(["default/store"]));
+    let workload: Value = serde_json::from_str(&read(&out, "workload.json")).unwrap();
+    assert_eq!(workload["driver"], "envoy");
+    assert_eq!(workload["id"], proxies[0]["id"]);
     let bootstrap: Value = serde_json::from_str(&read(&out, "envoy.yaml")).unwrap();
     assert_eq!(bootstrap["node"]["id"], proxies[0]["id"]);
     assert_eq!(bootstrap["node"]["cluster"], "default/store");
     let upstreams = &bootstrap["node"]["metadata"]["ironmesh"]["upstreams"];
     assert_eq!(upstreams[0]["service"], "default/buyer");
     assert_eq!(running.token_state(&invitation.id), "used");
+}
+
+#[tokio::test]
+async fn unknown_sidecar_class_creates_no_token_and_enrolls_nothing() {
+    let Some(running) = EnrollmentServer::open().await else { return };
+    let token = ["proxy", "token", "--service", "store", "--sidecar"];
+    let bootstrap = ["proxy", "bootstrap", "--service", "store", "--address", "127.0.0.1"];
+    let bootstrap = [&bootstrap[..], &["--out", "proxy", "--sidecar"]].concat();
+    for command in [&token[..], &bootstrap] {
+        for (class, help) in [("envoi", "did you mean `envoy`?"), ("haproxy", "it has: envoy")] {
+            let run = running.server.run(&[command, &[class]].concat());
+            let unknown = format!("no sidecar driver `{class}` in this version of ironmesh");
+            assert_failed(&run, 1, &[&unknown, help]);
+        }
+    }
+    let list = running.server.json(&["proxy", "token", "list"]);
+    assert_eq!(list["tokens"], json!([]));
+    assert!(running.proxies().is_empty() && !running.out("proxy").exists());
+    let invitation = running.invite(&["--sidecar", "envoy"]);
+    assert_eq!(running.join(&invitation, "proxy", &[]).code, 0);
 }
 
 #[tokio::test]
@@ -294,7 +318,7 @@ async fn certificate_is_renewed_when_due_or_forced_until_revocation() {
     );
     let renewed = read(&out, "proxy.crt");
     assert!(renewed != certificate && read(&out, "proxy.key") == key);
-    assert_eq!(files(&out).len(), 7);
+    assert_eq!(files(&out).len(), 8);
     let run = running.renew("proxy", &["--force", "--output", "json"]);
     let report: Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!((&report["renewed"], &report["new_roots"]), (&json!(true), &json!(false)));

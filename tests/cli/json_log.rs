@@ -44,7 +44,7 @@ async fn log_of_serve_is_json_lines_with_control_characters_escaped() {
     let started = lines.iter().find(|line| line["fields"]["message"] == "xDS is served").unwrap();
     assert_eq!(
         (&started["level"], &started["target"]),
-        (&"INFO".into(), &"ironmesh_control_plane::start".into())
+        (&"INFO".into(), &"ironmesh_control_plane::sidecars::envoy".into())
     );
     assert!(started["timestamp"].as_str().unwrap().ends_with('Z'), "{started}");
     let finding = lines.iter().find(|line| line.to_string().contains("IM0102")).unwrap();

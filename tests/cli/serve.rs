@@ -3,6 +3,8 @@
 
 use std::net::TcpListener;
 
+use ironmesh_tests::get_once;
+
 use crate::server::{Server, files};
 
 #[test]
@@ -103,4 +105,22 @@ fn bootstrap_without_control_plane_exits_4() {
     assert_eq!(run.code, 4, "{run:?}");
     assert!(run.stderr.contains("is `ironmesh serve` running"), "{}", run.stderr);
     assert!(!out.exists());
+}
+
+#[tokio::test]
+async fn probes_and_debug_handlers_of_the_sidecar_servers_are_served() {
+    let Some(server) = Server::open("") else { return };
+    server.workspace.write("policy/a.toml", "# No service yet.\n");
+    let _child = server.start().await;
+    server.ready().await;
+    let admin = server.loopback.socket(1, 15014);
+    let get = async |path: &str| get_once(admin, path, &[]).await.unwrap();
+    let health = get("/healthz").await;
+    assert_eq!((health.status.as_u16(), &*health.text()), (200, "ok\n"));
+    assert_eq!(get("/readyz").await.status, 200);
+    let clients = get("/debug/xds").await.json();
+    assert_eq!(clients, serde_json::json!({ "open_streams": 0, "clients": [] }));
+    let unknown = get("/debug/xsd").await;
+    assert_eq!(unknown.status, 404);
+    assert!(unknown.text().contains("no debug handler `xsd`; there is: xds"), "{}", unknown.text());
 }

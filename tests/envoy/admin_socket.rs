@@ -78,7 +78,12 @@ async fn assert_others_read_only_metrics(mesh: &Mesh) {
         anyhow::Ok(())
     })
     .await;
+    // No agent runs.
+    let agent = ask(Method::GET, "/agent/metrics").await.unwrap();
+    assert_eq!(agent.status, 503, "{}", agent.text());
     for (method, path) in [
+        (Method::POST, "/agent/metrics"),
+        (Method::GET, "/agent/"),
         (Method::GET, "/config_dump"),
         (Method::GET, "/"),
         (Method::GET, "/stats"),

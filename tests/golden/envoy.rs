@@ -7,7 +7,8 @@ use std::process::Command;
 use fs_err as fs;
 use ironmesh_catalog::Proxy;
 use ironmesh_catalog::{Domain, TrustDomain};
-use ironmesh_sidecar::envoy::{self, Bootstrap};
+use ironmesh_config_language::{Document, yaml_value};
+use ironmesh_sidecar::{Admin, DriverSettings, SidecarDriver as _, Workload, envoy};
 use ironmesh_tests::programs::require_envoy;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -39,7 +40,7 @@ fn envoy_accepts_the_bootstrap_of_every_proxy() {
     let mut rejected = String::new();
     for case in Case::all() {
         for one in case.compile() {
-            let folder = sidecar_folder(&one.proxy, &certificates);
+            let folder = sidecar_folder(&one.proxy, &certificates, None);
             if let Err(output) = validate_file(&program, &folder.path().join(envoy::CONFIGURATION))
             {
                 writeln!(rejected, "\n{}, {}:\n{output}", case.name, one.label).unwrap();
@@ -47,6 +48,39 @@ fn envoy_accepts_the_bootstrap_of_every_proxy() {
         }
     }
     assert!(rejected.is_empty(), "{rejected}");
+}
+
+#[test]
+fn envoy_validates_a_bootstrap_with_an_overlay() {
+    const OVERLAY: &str = "
+node: { locality: { zone: eu-1 } }
+static_resources:
+  clusters:
+  - name: statsd
+    type: STRICT_DNS
+    load_assignment:
+      cluster_name: statsd
+      endpoints:
+      - lb_endpoints:
+        - endpoint: { address: { socket_address: { address: localhost, port_value: 8125 } } }
+stats_sinks:
+- name: envoy.stat_sinks.statsd
+  typed_config:
+    '@type': type.googleapis.com/envoy.config.metrics.v3.StatsdSink
+    tcp_cluster_name: statsd
+";
+    let Some(program) = require_envoy() else { return };
+    let certificates = RealCertificates::new();
+    let case = Case::all().into_iter().find(|case| case.name == "bookstore").unwrap();
+    let proxy = case.compile().into_iter().next().unwrap().proxy;
+    let validate = |text: &str| {
+        let overlay = yaml_value(&Document::new("overlay.yaml", text)).unwrap();
+        let folder = sidecar_folder(&proxy, &certificates, Some(&overlay));
+        validate_file(&program, &folder.path().join(envoy::CONFIGURATION))
+    };
+    validate(OVERLAY).unwrap();
+    let rejection = validate(&OVERLAY.replace("tcp_cluster_name", "tcp_clster")).unwrap_err();
+    assert!(rejection.contains("tcp_clster"), "{rejection}");
 }
 
 /// Guards the other tests here: Envoy must validate inlined resources.
@@ -74,19 +108,26 @@ fn envoy_rejects_mistakes_in_inlined_routes_and_secrets() {
 }
 
 /// The files of `ironmesh proxy bootstrap` for `proxy`.
-fn sidecar_folder(proxy: &Proxy, certificates: &RealCertificates) -> TempDir {
+fn sidecar_folder(
+    proxy: &Proxy,
+    certificates: &RealCertificates,
+    overlay: Option<&Value>,
+) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
-    let files = Bootstrap {
-        proxy: proxy.record.id,
-        service: proxy.record.services.first().unwrap(),
-        metadata: &proxy.metadata,
-        local_address: proxy.local_address(),
-        admin: envoy::Admin::Socket,
-        control_plane: &[("127.0.0.1".to_owned(), 15128), ("::1".to_owned(), 15128)],
-        control_plane_id: &TrustDomain::new(Domain::default()).control_plane().0,
-        folder: folder.path(),
-    }
-    .files();
+    let workload = Workload {
+        driver: proxy.record.driver.clone(),
+        id: proxy.record.id,
+        name: proxy.record.display_name(),
+        service: proxy.record.services.first().unwrap().clone(),
+        more_services: Vec::new(),
+        address: proxy.record.mesh_address.ip(),
+        metadata: proxy.metadata.clone(),
+        admin: Admin::Socket,
+        control_plane: vec![("127.0.0.1".to_owned(), 15128), ("::1".to_owned(), 15128)],
+        control_plane_id: TrustDomain::new(Domain::default()).control_plane().0,
+        folder: folder.path().to_owned(),
+    };
+    let files = envoy::Envoy.files(&workload, &DriverSettings::default(), overlay).unwrap();
     let (chain, key) = certificates.of_proxy(proxy);
     let keys = [
         (envoy::CERTIFICATE, &*chain),

@@ -41,7 +41,11 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     ("ironmesh-catalog", &[]),
     ("ironmesh-cert", &["ironmesh-catalog"]),
     ("ironmesh-config-language", &["ironmesh-catalog"]),
-    ("ironmesh-config-settings", &["ironmesh-catalog", "ironmesh-config-language"]),
+    // `sidecar.class` names one of the drivers.
+    (
+        "ironmesh-config-settings",
+        &["ironmesh-catalog", "ironmesh-config-language", "ironmesh-sidecar"],
+    ),
     (
         "ironmesh-config-sources",
         &[
@@ -64,6 +68,8 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
             "ironmesh-enrollment",
             "ironmesh-etcd",
             "ironmesh-providers",
+            // The registry of the drivers, and the versions that they run.
+            "ironmesh-sidecar",
             "ironmesh-store",
             "ironmesh-xds-compile",
             "ironmesh-xds-server",
@@ -76,8 +82,12 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     ("ironmesh-etcd", &["ironmesh-catalog"]),
     ("ironmesh-providers", &["ironmesh-catalog"]),
     ("ironmesh-sidecar", &["ironmesh-catalog"]),
-    // It writes what `ironmesh-sidecar`, which has no IO, makes, and generates the keys beside it.
-    ("ironmesh-sidecar-folder", &["ironmesh-catalog", "ironmesh-cert", "ironmesh-sidecar"]),
+    // It writes what `ironmesh-sidecar`, which has no IO, makes, and generates the keys beside it. The overlay is YAML,
+    // which one crate reads.
+    (
+        "ironmesh-sidecar-folder",
+        &["ironmesh-catalog", "ironmesh-cert", "ironmesh-config-language", "ironmesh-sidecar"],
+    ),
     ("ironmesh-store", &["ironmesh-catalog"]),
     // The ports and the cluster that a bootstrap has, to which resources refer.
     ("ironmesh-xds-compile", &["ironmesh-catalog", "ironmesh-sidecar", "ironmesh-xds-wire"]),

@@ -32,6 +32,12 @@ pub trait ControlPlane: Send + Sync + 'static {
     /// Whether the control plane is ready, and the state of policy and mesh.
     fn readiness(&self) -> Readiness;
 
+    /// Fails if a part of the control plane serves no more, and only a restart helps.
+    fn liveness(&self) -> Result<(), ApiError>;
+
+    /// The answer of the debug handler with this name.
+    fn debug(&self, name: &str) -> Result<serde_json::Value, ApiError>;
+
     /// A page of the enrolled proxies.
     fn proxies(&self, query: &ProxyQuery) -> Result<ProxyPage, ApiError>;
 

@@ -52,6 +52,19 @@ pub(super) async fn metrics(
     Ok(([(header::CONTENT_TYPE, content_type)], text))
 }
 
+pub(super) async fn healthz(State(control_plane): State<Shared>) -> Result<&'static str, ApiError> {
+    control_plane.liveness().map(|()| "ok\n")
+}
+
+/// `/debug/{name}`: what a server of sidecars shows about itself.
+pub(super) async fn debug(
+    State(control_plane): State<Shared>,
+    Extension(queue): Extension<ReadQueue>,
+    Parameter(name): Parameter<String>,
+) -> Result<JsonBody, ApiError> {
+    queue.answer(move || control_plane.debug(&name)).await
+}
+
 pub(super) async fn readyz(State(control_plane): State<Shared>) -> Result<Response, ApiError> {
     blocking(move || with_status(&control_plane.readiness())).await
 }

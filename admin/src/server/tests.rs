@@ -87,6 +87,14 @@ impl ControlPlane for Slow {
         not_requested()
     }
 
+    fn liveness(&self) -> Result<(), ApiError> {
+        Ok(())
+    }
+
+    fn debug(&self, _: &str) -> Result<serde_json::Value, ApiError> {
+        not_requested()
+    }
+
     fn convergence(&self) -> ConvergenceView {
         not_requested()
     }

@@ -123,6 +123,7 @@ async fn enroll_all(subject: &MeasuredControlPlane) -> anyhow::Result<Vec<Call>>
         known_as: Vec::new(),
         machine: None,
         addresses: None,
+        driver: None,
         new_authority: false,
         ttl: 900,
         count: MACHINES,

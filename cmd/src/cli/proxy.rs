@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand, value_parser};
 use ironmesh_admin::ProxyFilter;
-use ironmesh_catalog::{Locality, ProxyName, ServiceName};
+use ironmesh_catalog::{DriverName, Locality, ProxyName, ServiceName};
 use uuid::Uuid;
 
 use super::ConfigArgument;
@@ -58,6 +58,9 @@ pub(crate) struct BootstrapArguments {
     /// Set its locality, such as `eu/eu-1`, for locality-aware load balancing
     #[arg(long, value_name = "REGION[/ZONE[/SUB-ZONE]]")]
     pub(crate) locality: Option<Locality>,
+    /// Run this sidecar on the machine, such as `envoy` [default: `sidecar.class` of the control plane's settings]
+    #[arg(long, value_name = "CLASS")]
+    pub(crate) sidecar: Option<DriverName>,
     /// Enroll with a new certificate authority that existing proxies reject (IM0704)
     #[arg(long)]
     pub(crate) new_authority: bool,
@@ -72,7 +75,7 @@ pub(crate) struct BootstrapArguments {
         long,
         value_name = "DIR",
         conflicts_with_all = ["services", "name", "address", "known_as", "azure_vm_id", "labels", "locality",
-            "new_authority", "out", "count", "ListenerArguments"]
+            "sidecar", "new_authority", "out", "count", "ListenerArguments"]
     )]
     pub(crate) renew: Option<PathBuf>,
     /// With `--renew`: renew although it is not due yet

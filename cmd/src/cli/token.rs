@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, value_parser};
-use ironmesh_catalog::{IpRange, Locality, ServiceName, TokenId};
+use ironmesh_catalog::{DriverName, IpRange, Locality, ServiceName, TokenId};
 use uuid::Uuid;
 
 use super::ConfigArgument;
@@ -38,6 +38,9 @@ pub(crate) struct TokenArguments {
     /// [default: any address]
     #[arg(long, value_name = "CIDR")]
     pub(crate) address: Option<IpRange>,
+    /// Run this sidecar on the machine, such as `envoy` [default: `sidecar.class` of the control plane's settings]
+    #[arg(long, value_name = "CLASS")]
+    pub(crate) sidecar: Option<DriverName>,
     /// Create it although all connected proxies reject the certificate authority, which is known to be new
     #[arg(long)]
     pub(crate) new_authority: bool,

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use ironmesh_admin::{BootstrapRequest, Client, EnrolledProxy, EnrollmentRequest, MAX_ENROLLMENTS};
 use ironmesh_catalog::{NodeMetadata, TrustDomain};
-use ironmesh_sidecar::envoy::{self, Admin};
+use ironmesh_sidecar::{Admin, Workload, envoy};
 use ironmesh_sidecar_folder::{
-    CommonFiles, EnrollmentState, NewFolder, NewProxy, create_keys, start_command, write_bootstraps,
+    CommonFiles, EnrollmentState, NewFolder, NewProxy, create_keys, write_bootstraps,
 };
 use serde_json::json;
 use tokio::task::block_in_place;
@@ -81,6 +81,8 @@ struct WrittenProxy {
     enrollment: EnrolledProxy,
     address: IpAddr,
     folder: PathBuf,
+    /// The command that starts it.
+    command: String,
 }
 
 /// Enrolls a batch: all proxies, or none.
@@ -103,6 +105,7 @@ async fn enroll_batch(
         machine: arguments.azure_vm_id,
         upstreams: metadata.upstreams.clone(),
         name: arguments.name.clone(),
+        driver: arguments.sidecar.clone(),
         new_authority: arguments.new_authority,
         proxies: proxies.collect(),
     };
@@ -116,21 +119,34 @@ async fn enroll_batch(
     let trust_domain = TrustDomain::of(&response.control_plane_id);
     let trust_domain = trust_domain.context("the control plane has no SPIFFE ID")?;
     let common = CommonFiles {
-        service: arguments.services.first().context("a proxy serves at least one service")?,
-        metadata,
-        admin: admin(&arguments.listeners),
-        control_plane: &response.control_plane,
-        control_plane_id: &trust_domain.control_plane().0,
         roots: &response.roots,
         enrollment: &EnrollmentState::new(&response.enrollment, response.issued_at),
     };
+    let (service, more_services) =
+        arguments.services.split_first().context("a proxy serves at least one service")?;
+    let workload = |new: &NewProxy, enrolled: &EnrolledProxy| Workload {
+        driver: response.driver.clone(),
+        id: enrolled.id,
+        name: enrolled.name.clone(),
+        service: service.clone(),
+        more_services: more_services.to_vec(),
+        address: new.address,
+        metadata: metadata.clone(),
+        admin: admin(&arguments.listeners),
+        control_plane: response.control_plane.clone(),
+        control_plane_id: trust_domain.control_plane().0,
+        folder: new.folder(folder),
+    };
     let enrolled = batch.iter().zip(&response.proxies);
-    let enrolled: Vec<_> = enrolled.map(|(new, one)| (new, one.id, &*one.certificate)).collect();
-    block_in_place(|| write_bootstraps(folder, &enrolled, &common))?;
-    let written = batch.iter().zip(response.proxies).map(|(proxy, enrollment)| WrittenProxy {
+    let enrolled: Vec<_> =
+        enrolled.map(|(new, one)| (new, workload(new, one), &*one.certificate)).collect();
+    let commands = block_in_place(|| write_bootstraps(folder, &enrolled, &common))?;
+    let written = batch.iter().zip(response.proxies).zip(commands);
+    let written = written.map(|((proxy, enrollment), command)| WrittenProxy {
         enrollment,
         address: proxy.address,
         folder: proxy.folder(folder),
+        command,
     });
     Ok((written.collect(), response.notes))
 }
@@ -143,7 +159,7 @@ fn print_one(
     notes: &[String],
     output: Output,
 ) -> Result<(), StdoutError> {
-    let (Some(service), Some(WrittenProxy { enrollment, .. })) =
+    let (Some(service), Some(WrittenProxy { enrollment, command, .. })) =
         (arguments.services.first(), all.first())
     else {
         return Ok(());
@@ -154,6 +170,7 @@ fn print_one(
         service,
         expires_at: enrollment.expires_at,
         folder: out,
+        command,
         notes,
     }
     .print(output)
@@ -181,7 +198,7 @@ fn print_batch(
                     "address": enrolled.address,
                     "folder": enrolled.folder,
                     "expires_at": enrolled.enrollment.expires_at,
-                    "command": start_command(&enrolled.folder),
+                    "command": enrolled.command,
                 })
             };
             let proxies: Vec<_> = all.iter().map(proxy).collect();
@@ -204,7 +221,7 @@ fn print_batch(
             if let Some(more @ 1..) = notes.len().checked_sub(SHOWN_NOTES) {
                 outln!("note: {more} more like this; --output json shows all")?;
             }
-            outln!("start the first with:\n\n  {}\n", start_command(&first.folder))?;
+            outln!("start the first with:\n\n  {}\n", first.command)?;
         }
     }
     Ok(())

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use ironmesh_catalog::{NodeMetadata, ProxyId, ProxyName, ServiceName};
-use ironmesh_sidecar::envoy::Admin;
-use ironmesh_sidecar_folder::{quoted, start_command};
+use ironmesh_sidecar::Admin;
+use ironmesh_sidecar_folder::quoted;
 use jiff::Timestamp;
 use serde_json::json;
 
@@ -74,14 +74,15 @@ pub(crate) struct NewProxyReport<'a> {
     pub(crate) service: &'a ServiceName,
     pub(crate) expires_at: Timestamp,
     pub(crate) folder: &'a Path,
+    /// The command that starts its sidecar.
+    pub(crate) command: &'a str,
     pub(crate) notes: &'a [String],
 }
 
 impl NewProxyReport<'_> {
     /// Prints it.
     pub(crate) fn print(&self, output: Output) -> Result<(), StdoutError> {
-        let Self { id, name, service, expires_at, folder, notes } = *self;
-        let command = start_command(folder);
+        let Self { id, name, service, expires_at, folder, command, notes } = *self;
         match output {
             Output::Json => outln!(
                 "{:#}",

@@ -34,6 +34,7 @@ async fn create(arguments: TokenArguments, output: Output) -> anyhow::Result<()>
         locality: arguments.locality.unwrap_or_default(),
         known_as: arguments.known_as,
         machine: arguments.azure_vm_id,
+        driver: arguments.sidecar,
         addresses: arguments.address,
         ttl: arguments.ttl.as_secs(),
         count: usize::try_from(arguments.count)?,

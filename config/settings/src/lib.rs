@@ -10,6 +10,7 @@ mod paths;
 mod policy;
 mod risks;
 mod servers;
+mod sidecar;
 #[cfg(test)]
 mod tests;
 
@@ -17,7 +18,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ironmesh_catalog::{Domain, EgressMode, Finding, Mode, Name, TrustDomain};
+use ironmesh_catalog::{Domain, DriverName, EgressMode, Finding, Mode, Name, TrustDomain};
 
 use ironmesh_config_language::Document;
 use ironmesh_config_language::codes;
@@ -67,6 +68,8 @@ pub struct Settings {
     pub azure: AzureSettings,
     /// How the provider guard works.
     pub endpoints: EndpointsSettings,
+    /// The sidecar driver of proxies whose enrollment chooses none.
+    pub sidecar_class: DriverName,
     /// The debounce window after a change. The first change of a burst takes effect at once.
     pub settle: Duration,
 }
@@ -130,6 +133,7 @@ impl Default for Settings {
             consul: ConsulSettings::default(),
             azure: AzureSettings::default(),
             endpoints: EndpointsSettings::default(),
+            sidecar_class: DriverName::default(),
             settle: Duration::from_millis(20),
         }
     }
@@ -169,6 +173,7 @@ fn read(table: &mut Table<'_>) -> Result<Settings, FindingReported> {
     let consul = table.optional("consul", consul::read);
     let azure = table.optional("azure", azure::read);
     let endpoints = table.optional("endpoints", endpoints::read);
+    let sidecar_class = table.optional("sidecar", sidecar::read);
     let at_most_a_minute = Duration::ZERO..=Duration::from_secs(60);
     let settle = table.optional("settle", |value| duration::read(value, &at_most_a_minute));
 
@@ -191,6 +196,7 @@ fn read(table: &mut Table<'_>) -> Result<Settings, FindingReported> {
         consul: consul?.unwrap_or(default.consul),
         azure: azure?.unwrap_or(default.azure),
         endpoints: endpoints?.unwrap_or(default.endpoints),
+        sidecar_class: sidecar_class?.unwrap_or(default.sidecar_class),
         settle: settle?.unwrap_or(default.settle),
     })
 }

@@ -42,11 +42,15 @@ service_lifetime = "1h 30m"
 
 [xds]
 max_connection_age = "1h"
+
+[sidecar]
+class = "envoy"
 "#;
     let settings = load_settings(text, "ironmesh.toml").unwrap();
     assert_eq!(settings.mesh.as_str(), "prod");
     assert_eq!(settings.trust_domain.as_str(), "mesh.example.com");
     assert_eq!(settings.state, Some("/var/lib/ironmesh".into()));
+    assert_eq!(settings.sidecar_class.as_str(), "envoy");
     assert_eq!(settings.advertise.len(), 2);
     assert_eq!(settings.listen.admin.port(), 15014);
     assert_eq!(settings.certificates.service_lifetime, Duration::from_secs(5400));
@@ -196,4 +200,14 @@ fn inconsistent_etcd_settings_are_reported() {
         let reported = findings(&format!("[policy]\n{text}"));
         assert!(reported.len() == 1 && reported[0].contains(expected), "{text}\n{reported:#?}");
     }
+}
+
+#[test]
+fn unknown_sidecar_class_is_an_error_with_its_position() {
+    assert_eq!(
+        findings("[sidecar]\nclass = \"envoi\"\n"),
+        [
+            "error[IM0105]: there is no sidecar class `envoi` (ironmesh.toml:2:9) / did you mean `envoy`?"
+        ]
+    );
 }

@@ -19,6 +19,7 @@ use uuid::Uuid;
 use super::RunningControlPlane;
 use crate::enrollment::{check_address, check_known_as, check_services};
 use crate::proxy_names::{default_names, free_name};
+use crate::sidecars;
 use crate::state_watch::unknown_authority;
 
 impl RunningControlPlane {
@@ -26,6 +27,8 @@ impl RunningControlPlane {
     pub(super) fn enroll(&self, request: &BootstrapRequest) -> Result<BootstrapResponse, ApiError> {
         self.check_enrollment(request)?;
         self.check_authority(request.new_authority)?;
+        let driver = sidecars::choose(request.driver.as_ref(), &self.sidecar_class)
+            .map_err(|unknown| ApiError::BadRequest(unknown.to_string()))?;
         let now = Timestamp::now();
         // Checked again under the register's lock; here, before certificates are issued in vain.
         if let Some(name) = &request.name {
@@ -67,6 +70,7 @@ impl RunningControlPlane {
                 machine: request.machine,
                 labels: request.labels.clone(),
                 locality: request.locality.clone(),
+                driver: driver.clone(),
                 ..JoinRecord::new(
                     id,
                     request.services.clone(),
@@ -101,6 +105,7 @@ impl RunningControlPlane {
             roots,
             control_plane,
             control_plane_id: self.mesh.trust_domain.control_plane().0.to_string(),
+            driver,
             issued_at: Some(now),
             enrollment: self.xds_addresses.of_enrollment(self.enrollment_address),
             notes: notes.into_iter().collect(),

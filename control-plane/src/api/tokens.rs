@@ -12,12 +12,15 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{RunningControlPlane, check_lines};
 use crate::enrollment::{check_address, check_known_as, check_services};
+use crate::sidecars;
 
 impl RunningControlPlane {
     /// Creates the tokens of a request. Blocks on the store.
     pub(super) fn new_tokens(&self, request: &TokenRequest) -> Result<CreatedTokens, ApiError> {
         self.check_tokens(request).map_err(ApiError::BadRequest)?;
         self.check_authority(request.new_authority)?;
+        let driver = sidecars::choose(request.driver.as_ref(), &self.sidecar_class)
+            .map_err(|unknown| ApiError::BadRequest(unknown.to_string()))?;
         let now = Timestamp::now();
         let ttl = i64::try_from(request.ttl).unwrap_or(i64::MAX);
         let expires_at = now + SignedDuration::from_secs(ttl);
@@ -36,6 +39,7 @@ impl RunningControlPlane {
                 locality: request.locality.clone(),
                 known_as: request.known_as.clone(),
                 machine: request.machine,
+                driver: driver.clone(),
                 used: None,
                 misused: None,
                 revoked: None,

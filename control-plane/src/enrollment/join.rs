@@ -164,6 +164,7 @@ impl MachineEnrollment {
             machine: token.machine,
             labels: token.labels.clone(),
             locality: token.locality.clone(),
+            driver: token.driver.clone(),
             token: Some(token.id.clone()),
             ..JoinRecord::new(proxy, services, mesh_address, now, certificate.not_after)
         };

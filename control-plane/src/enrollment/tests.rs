@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::thread;
 
 use ironmesh_catalog::{
-    CertificateRecognition, Domain, JoinToken, JournalQuery, Labels, Locality, Mesh, ProxyId,
-    Revocation, Secret, TrustDomain, UnknownFields,
+    CertificateRecognition, Domain, DriverName, JoinToken, JournalQuery, Labels, Locality, Mesh,
+    ProxyId, Revocation, Secret, TrustDomain, UnknownFields,
 };
 use ironmesh_cert::peer::VerifiedProxy;
 use ironmesh_cert::{MachineRequest, generate_proxy_key_and_csr};
@@ -156,6 +156,7 @@ impl World {
             locality: Locality::default(),
             known_as: Vec::new(),
             machine: None,
+            driver: DriverName::default(),
             used: None,
             misused: None,
             revoked: None,

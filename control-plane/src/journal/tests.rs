@@ -152,6 +152,7 @@ fn enrollment_of_several_proxies_names_some_of_them() {
         roots: String::new(),
         control_plane: Vec::new(),
         control_plane_id: String::new(),
+        driver: ironmesh_catalog::DriverName::default(),
         issued_at: None,
         enrollment: Vec::new(),
         notes: Vec::new(),

@@ -15,6 +15,7 @@ use super::convergence::{Effect, Lag};
 use super::nack_tracker::InactiveResources;
 use super::rollout_order::RolloutContext;
 use crate::node_metadata::node_metadata;
+use crate::sidecars;
 
 impl Reconciler {
     /// Compiles the resource sets of these clients.
@@ -25,7 +26,7 @@ impl Reconciler {
             else {
                 continue;
             };
-            let mut compiled = compiler.compile(&proxy);
+            let mut compiled = sidecars::compile(compiler, &proxy);
             let old = self.clients.config(client);
             if let Some(old) = old {
                 compiled.resources = compiled.resources.keeping_types_of(&old.compiled.resources);

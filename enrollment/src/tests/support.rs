@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ironmesh_catalog::{Domain, ProxyId, Secret, ServiceName, TrustDomain};
+use ironmesh_catalog::{Domain, DriverName, ProxyId, Secret, ServiceName, TrustDomain};
 use ironmesh_cert::peer::VerifiedProxy;
 use ironmesh_cert::{
     Authority, ControlPlaneCertificate, MachineRequest, ServerNames, SpiffeServerVerifier,
@@ -100,6 +100,7 @@ impl TestEnroller {
             name: id.into(),
             address: [127, 0, 0, 1].into(),
             services: services(),
+            driver: DriverName::default(),
             certificate: issued.chain,
             issued_at: now,
             expires_at: issued.not_after,

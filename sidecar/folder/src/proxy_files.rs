@@ -3,14 +3,13 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use ironmesh_catalog::proxy::local_address;
-use ironmesh_catalog::{NodeMetadata, ProxyId, ServiceName, SpiffeId};
 use ironmesh_cert::{RequestError, generate_proxy_key_and_csr};
-use ironmesh_sidecar::envoy::{self, Admin, Bootstrap};
+use ironmesh_sidecar::{DRIVERS, DriverSettings, PatchError, UnknownDriver, Workload, envoy};
 
 use crate::all_cores::on_all_cores;
 use crate::enrollment_state::{ENROLLMENT, EnrollmentState};
-use crate::{NewFolder, NewFolderError};
+use crate::patch_folder::WORKLOAD;
+use crate::{NewFolder, NewFolderError, start_command};
 
 /// A proxy to enroll.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +37,12 @@ pub enum ProxyFilesError {
     /// No key can be generated.
     #[error(transparent)]
     Key(#[from] RequestError),
+    /// The control plane chose a driver that this version does not have.
+    #[error("cannot write the files of the proxy: upgrade ironmesh on this machine")]
+    Driver(#[from] UnknownDriver),
+    /// The driver makes no files.
+    #[error(transparent)]
+    Patch(#[from] PatchError),
     /// A thread ended early.
     #[error("a thread panicked")]
     ThreadPanicked,
@@ -46,16 +51,6 @@ pub enum ProxyFilesError {
 /// The content that the files of all proxies of one enrollment share.
 #[derive(Debug, Clone)]
 pub struct CommonFiles<'a> {
-    /// The first service of each proxy.
-    pub service: &'a ServiceName,
-    /// The node metadata of each proxy.
-    pub metadata: &'a NodeMetadata,
-    /// The access to the admin interface of each Envoy.
-    pub admin: Admin,
-    /// Host and port of each replica of the control plane.
-    pub control_plane: &'a [(String, u16)],
-    /// The SPIFFE ID that the control plane must present.
-    pub control_plane_id: &'a SpiffeId,
     /// The root certificates of the mesh, in PEM.
     pub roots: &'a str,
     /// What the machines need to renew their certificates. Without addresses it is not written.
@@ -113,24 +108,16 @@ pub fn create_keys(
     })
 }
 
-/// Writes the certificate (in PEM, with its issuers) and the bootstrap of each enrolled proxy beside its key.
+/// Writes the certificate (in PEM, with its issuers), the record and the bootstrap of each enrolled proxy beside its key.
+/// Returns the command that starts each.
 pub fn write_bootstraps(
     folder: &NewFolder,
-    enrolled: &[(&NewProxy, ProxyId, &str)],
+    enrolled: &[(&NewProxy, Workload, &str)],
     common: &CommonFiles<'_>,
-) -> Result<(), ProxyFilesError> {
-    let write = |&(proxy, id, certificate): &(&NewProxy, ProxyId, &str)| {
-        let files = Bootstrap {
-            proxy: id,
-            service: common.service,
-            metadata: common.metadata,
-            local_address: local_address(common.metadata.bind.unwrap_or(proxy.address)),
-            admin: common.admin,
-            control_plane: common.control_plane,
-            control_plane_id: common.control_plane_id,
-            folder: &proxy.folder(folder),
-        }
-        .files();
+) -> Result<Vec<String>, ProxyFilesError> {
+    on_all_cores(enrolled, |(proxy, workload, certificate)| {
+        let driver = DRIVERS.find(&workload.driver)?;
+        let patch = driver.patch(workload, &DriverSettings::default(), None)?;
         let write = |name: &str, content: &str| {
             folder.write(&Path::new(&proxy.name).join(name), content, 0o644)
         };
@@ -139,12 +126,12 @@ pub fn write_bootstraps(
         if !common.enrollment.addresses.is_empty() {
             write(ENROLLMENT, &common.enrollment.to_json())?;
         }
-        for file in files {
+        write(WORKLOAD, &format!("{:#}\n", serde_json::json!(workload)))?;
+        for file in &patch.files {
             write(file.name, &file.content)?;
         }
-        Ok(())
-    };
-    on_all_cores(enrolled, write).map(drop)
+        Ok(start_command(&patch))
+    })
 }
 
 #[cfg(test)]

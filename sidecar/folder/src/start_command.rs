@@ -1,13 +1,25 @@
-//! The command that starts a proxy.
+//! The command that starts a sidecar.
 
+use std::ffi::OsStr;
 use std::path::Path;
 
-use ironmesh_sidecar::envoy;
+use ironmesh_sidecar::Patch;
 
-/// The complete command that starts the Envoy of a proxy's folder.
-pub fn start_command(folder: &Path) -> String {
-    let configuration = folder.join(envoy::CONFIGURATION);
-    format!("envoy -c {} --disable-hot-restart --drain-time-s 30", quoted(&configuration))
+/// The complete command by which a person starts the sidecar of a patch: the variables of its environment, and the
+/// process, if it has one.
+pub fn start_command(patch: &Patch) -> String {
+    let mut words: Vec<String> =
+        patch.environment.iter().map(|(name, value)| format!("{name}={}", word(value))).collect();
+    if let Some(process) = &patch.process {
+        let command = process.standalone();
+        words.push(quoted(&command.program));
+        words.extend(command.arguments.iter().map(|argument| word(argument)));
+    }
+    words.join(" ")
+}
+
+fn word(text: &OsStr) -> String {
+    quoted(Path::new(text))
 }
 
 /// A path quoted for a shell.

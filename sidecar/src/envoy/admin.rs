@@ -5,11 +5,14 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::{Bootstrap, socket};
-use crate::ports;
+use super::bootstrap::{Bootstrap, socket};
+use crate::Admin;
 
 /// The name of the socket in the folder of the bootstrap.
 const SOCKET: &str = "admin.sock";
+
+/// The name of the agent's socket in the same folder. The agent may be missing: Envoy then answers 503.
+const AGENT_SOCKET: &str = "agent.sock";
 
 /// The mode of the socket: 0600. (Envoy reads it as a decimal number.)
 const MODE: u32 = 0o600;
@@ -20,17 +23,11 @@ const MAX_PATH_BYTES: usize = 107;
 /// The cluster of the admin interface.
 const CLUSTER: &str = "ironmesh-admin";
 
+/// The cluster of the agent.
+const AGENT_CLUSTER: &str = "ironmesh-agent";
+
 /// The paths that other local users may read.
 const READABLE: [&str; 2] = ["/stats/prometheus", "/ready"];
-
-/// The access to Envoy's admin interface.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Admin {
-    /// A socket in the folder of the bootstrap, which only Envoy's user may open.
-    Socket,
-    /// Port 15000 at the local address: every user of the machine may change the proxy.
-    Tcp,
-}
 
 /// The path of Envoy's admin socket is longer than Linux allows.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -50,11 +47,35 @@ pub fn check_admin_socket_path(folder: &Path) -> Result<(), AdminSocketPathTooLo
     if length > MAX_PATH_BYTES { Err(AdminSocketPathTooLong { path, length }) } else { Ok(()) }
 }
 
+/// A route of the metrics listener, for GET of one whole path.
+fn route(path: &str, action: &Value) -> Value {
+    json!({
+        "match": {
+            "path": path,
+            "headers": [{ "name": ":method", "string_match": { "exact": "GET" } }],
+        },
+        "route": action,
+    })
+}
+
+/// A cluster of one endpoint on this machine.
+fn local_cluster(name: &str, address: &Value) -> Value {
+    json!({
+        "name": name,
+        "type": "STATIC",
+        "connect_timeout": "1s",
+        "load_assignment": {
+            "cluster_name": name,
+            "endpoints": [{ "lb_endpoints": [{ "endpoint": { "address": address } }] }],
+        },
+    })
+}
+
 impl Bootstrap<'_> {
     pub(super) fn admin_address(&self) -> Value {
-        match self.admin {
+        match self.workload.admin {
             Admin::Socket => json!({ "pipe": { "path": self.path(SOCKET), "mode": MODE } }),
-            Admin::Tcp => socket(&self.local_address.to_string(), ports::ADMIN),
+            Admin::Tcp => self.local_socket(self.ports.admin),
         }
     }
 
@@ -64,31 +85,31 @@ impl Bootstrap<'_> {
         if let Some(pipe) = address.get_mut("pipe").and_then(Value::as_object_mut) {
             pipe.remove("mode");
         }
-        json!({
-            "name": CLUSTER,
-            "type": "STATIC",
-            "connect_timeout": "1s",
-            "load_assignment": {
-                "cluster_name": CLUSTER,
-                "endpoints": [{ "lb_endpoints": [{ "endpoint": { "address": address } }] }],
-            },
-        })
+        local_cluster(CLUSTER, &address)
+    }
+
+    /// The cluster of the agent; none if the path of its socket is too long.
+    pub(super) fn agent_cluster(&self) -> Option<Value> {
+        let path = self.workload.folder.join(AGENT_SOCKET);
+        let fits = path.as_os_str().len() <= MAX_PATH_BYTES;
+        fits.then(|| local_cluster(AGENT_CLUSTER, &json!({ "pipe": { "path": path } })))
+    }
+
+    fn local_socket(&self, port: u16) -> Value {
+        socket(&self.workload.local_address().to_string(), port)
     }
 
     /// The listener for the readable paths, and for nothing else: it matches whole paths and only the method GET.
     pub(super) fn metrics_listener(&self) -> Value {
-        let routes = READABLE.map(|path| {
-            json!({
-                "match": {
-                    "path": path,
-                    "headers": [{ "name": ":method", "string_match": { "exact": "GET" } }],
-                },
-                "route": { "cluster": CLUSTER },
-            })
+        let of_envoy = READABLE.map(|path| route(path, &json!({ "cluster": CLUSTER })));
+        let of_agent = self.agent_cluster().map(|_| {
+            let action = json!({ "cluster": AGENT_CLUSTER, "prefix_rewrite": "/metrics" });
+            route("/agent/metrics", &action)
         });
+        let routes: Vec<_> = of_envoy.into_iter().chain(of_agent).collect();
         json!({
             "name": "ironmesh-metrics",
-            "address": socket(&self.local_address.to_string(), ports::METRICS),
+            "address": self.local_socket(self.ports.metrics),
             "filter_chains": [{ "filters": [{
                 "name": "envoy.filters.network.http_connection_manager",
                 "typed_config": {
