@@ -24,6 +24,8 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
             "ironmesh-sidecar-folder",
         ],
     ),
+    // It knows processes of Envoy only: the binary passes in what to run, and the leave request.
+    ("ironmesh-agent-envoy", &[]),
     ("ironmesh-analysis", &["ironmesh-catalog"]),
     // The baseline server (`floor`) uses the control plane's TLS code, and an authority for it.
     // The admin API's client makes the operators' requests.
@@ -107,7 +109,12 @@ const RESERVED: &[(&str, &[&str], &str)] = &[
     ("etcd-client", &["ironmesh-etcd"], "etcd is reached through one session"),
     ("rcgen", &["ironmesh-cert"], "certificates are made in one place"),
     ("saphyr-parser", &["ironmesh-config-language"], "files are read in one place"),
-    ("toml", &["ironmesh-config-language"], "files are read in one place"),
+    (
+        "toml",
+        // The agent reads the settings of its machine, and no policy.
+        &["ironmesh-agent", "ironmesh-config-language"],
+        "files are read in one place",
+    ),
 ];
 
 /// The crates without IO, and the dependencies that they may not name.

@@ -1,0 +1,75 @@
+//! What the caller passes in: the plan of what to run, and the leave request.
+
+use std::error::Error;
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::time::Duration;
+
+use crate::release::EnvoyRelease;
+
+/// An error of the caller's functions.
+pub type BoxError = Box<dyn Error + Send + Sync>;
+
+/// Produces the plan anew for each start and reload, so that changed settings take effect.
+pub type PlanSource = Box<dyn Fn() -> Result<EnvoyPlan, BoxError> + Send + Sync>;
+
+/// Asks the control plane to direct callers elsewhere. The supervisor repeats it while it drains.
+pub type LeaveRequest = Box<
+    dyn Fn() -> Pin<Box<dyn Future<Output = Result<LeaveOutcome, BoxError>> + Send>> + Send + Sync,
+>;
+
+/// What to run as the Envoy of a folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EnvoyPlan {
+    /// The program: a path, or a name in `PATH`.
+    pub program: PathBuf,
+    /// The bootstrap, which `arguments` and `validation` name.
+    pub bootstrap: PathBuf,
+    /// The arguments of the program. The supervisor adds base id and restart epoch.
+    pub arguments: Vec<OsString>,
+    /// The arguments that make the program validate the bootstrap and exit.
+    pub validation: Vec<OsString>,
+    /// Variables to add to the environment of the program.
+    pub environment: Vec<(OsString, OsString)>,
+    /// The address of Envoy's admin interface.
+    pub admin: EnvoyAdminAddress,
+    /// The oldest Envoy that has what the bootstrap needs.
+    pub minimum_version: EnvoyRelease,
+    /// How long an epoch lives after a hot restart, as `arguments` set it. Its established TCP connections end then.
+    pub parent_shutdown_time: Duration,
+    /// The shortest drain before a stop.
+    pub drain_minimum: Duration,
+    /// The longest drain before a stop. Established TCP connections end then.
+    pub drain_maximum: Duration,
+}
+
+/// The address of Envoy's admin interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EnvoyAdminAddress {
+    /// A Unix socket.
+    Socket(PathBuf),
+    /// A TCP port, on loopback.
+    Tcp(SocketAddr),
+}
+
+/// The answer to a leave request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaveOutcome {
+    /// Whether all callers have ACKed that the endpoints are draining.
+    pub is_acked: bool,
+    /// The names of the callers that have not ACKed it.
+    pub laggards: Vec<String>,
+}
+
+impl EnvoyPlan {
+    /// All arguments of the Envoy of one restart epoch.
+    pub(crate) fn arguments_of_epoch(&self, base_id: u32, epoch: u32) -> Vec<OsString> {
+        let mut arguments = self.arguments.clone();
+        for (flag, value) in [("--base-id", base_id), ("--restart-epoch", epoch)] {
+            arguments.extend([flag.into(), value.to_string().into()]);
+        }
+        arguments
+    }
+}

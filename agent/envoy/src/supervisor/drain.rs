@@ -1,0 +1,141 @@
+//! The drain before a stop: callers go elsewhere, and Envoy finishes its connections.
+//!
+//! ```text
+//! leave request (repeated) ─► drain inbound listeners ─► wait for connections ─► SIGTERM
+//! ```
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tokio::sync::{Notify, mpsc};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::Supervisor;
+use crate::envoy_admin::EnvoyAdmin;
+use crate::plan::{EnvoyPlan, LeaveRequest};
+use crate::progress::{ReloadProgress, Reporter};
+use crate::server::Command;
+use crate::status::EnvoyState;
+
+/// The time limit of a leave request. The control plane answers after 15 s at the latest.
+const LEAVE_LIMIT: Duration = Duration::from_secs(17);
+
+/// The pause between leave requests: a restarted control plane learns of the drain again.
+const LEAVE_PAUSE: Duration = Duration::from_secs(3);
+
+/// The pause between two counts of connections.
+const COUNT_PAUSE: Duration = Duration::from_millis(500);
+
+impl Supervisor {
+    /// Drains and ends all Envoys. A second signal ends them at once.
+    pub(super) async fn drain(&mut self, reason: &'static str) {
+        self.notifier.stopping();
+        self.restart_at = None;
+        if self.next.is_some() {
+            self.abort_handover("the supervisor is stopping").await;
+        }
+        self.fail_reload("the supervisor is stopping");
+        self.publish_as(EnvoyState::Draining);
+        tracing::info!(reason, "draining Envoy");
+        if let Some(serving) = &mut self.serving {
+            tokio::select! {
+                () = drained(&self.plan, &self.options.leave) => {}
+                exit = serving.process.ended() => tracing::warn!(exit, "Envoy ended during the drain"),
+                name = self.signals.stop() => {
+                    tracing::warn!(signal = name, "second signal: ending Envoy without the rest of the drain");
+                }
+                () = reject_reloads(&mut self.commands) => {}
+            }
+        }
+        let retiring = self.retiring.drain(..).map(|retiring| retiring.instance);
+        for mut instance in self.serving.take().into_iter().chain(retiring) {
+            instance.process.terminate().await;
+        }
+        tracing::info!("Envoy has ended");
+    }
+}
+
+/// Completes when Envoy may be ended.
+async fn drained(plan: &EnvoyPlan, leave: &LeaveRequest) {
+    let is_answered = Notify::new();
+    tokio::select! {
+        () = leave_repeatedly(leave, &is_answered) => {}
+        () = async {
+            is_answered.notified().await;
+            drain_connections(plan).await;
+        } => {}
+    }
+}
+
+/// Repeats the leave request for ever, and reports the end of the first one.
+async fn leave_repeatedly(leave: &LeaveRequest, is_answered: &Notify) {
+    loop {
+        match timeout(LEAVE_LIMIT, leave()).await {
+            Ok(Ok(outcome)) if outcome.is_acked => tracing::info!("all callers have left"),
+            Ok(Ok(outcome)) => tracing::warn!(
+                laggards = outcome.laggards.join(", "),
+                "callers have not ACKed the leave in time; draining all the same"
+            ),
+            Ok(Err(error)) => tracing::warn!(
+                reason = super::chain(&*error),
+                "leave request failed; draining for the minimum at least"
+            ),
+            Err(_) => tracing::warn!(
+                reason = "no answer in time",
+                "leave request failed; draining for the minimum at least"
+            ),
+        }
+        is_answered.notify_one();
+        sleep(LEAVE_PAUSE).await;
+    }
+}
+
+/// Drains the inbound listeners, and waits for the end of their connections.
+async fn drain_connections(plan: &EnvoyPlan) {
+    let admin = EnvoyAdmin::new(&plan.admin);
+    let began = Instant::now();
+    let listeners = admin.inbound_listeners().await;
+    let drained = admin.drain_inbound().await;
+    let (listeners, ()) = match listeners.and_then(|listeners| Ok((listeners, drained?))) {
+        Ok(drained) => drained,
+        Err(error) => {
+            // Connections cannot be counted then.
+            let reason = super::chain(&error);
+            tracing::warn!(reason, "cannot drain Envoy's listeners; waiting for `drain_maximum`");
+            return sleep(plan.drain_maximum).await;
+        }
+    };
+    let rest = plan.drain_maximum.saturating_sub(began.elapsed());
+    let minimum = plan.drain_minimum.saturating_sub(began.elapsed());
+    let wait = async {
+        sleep(minimum).await;
+        while connections(&admin, &listeners).await != Some(0) {
+            sleep(COUNT_PAUSE).await;
+        }
+    };
+    if timeout(rest, wait).await.is_err() {
+        let connections = connections(&admin, &listeners).await;
+        tracing::warn!(
+            connections,
+            "`drain_maximum` has passed; closing the remaining connections"
+        );
+    }
+}
+
+async fn connections(admin: &EnvoyAdmin, listeners: &BTreeSet<String>) -> Option<u64> {
+    admin.connections_to(listeners).await.ok()
+}
+
+/// Answers commands during the drain, for ever.
+async fn reject_reloads(commands: &mut mpsc::Receiver<Command>) {
+    loop {
+        match commands.recv().await {
+            Some(Command::Reload(sender)) => {
+                let reason = "the supervisor is stopping".to_owned();
+                Reporter(Some(sender)).report(ReloadProgress::Failed { reason });
+            }
+            Some(Command::Drain) => {}
+            None => std::future::pending().await,
+        }
+    }
+}
