@@ -18,6 +18,7 @@ mod join;
 mod machine_folder;
 mod pending_key;
 mod renew;
+mod settings;
 #[cfg(test)]
 mod tests;
 
@@ -25,3 +26,4 @@ pub use due::due_at;
 pub use error::AgentError;
 pub use join::{EnrolledMachine, MachineJoin, join};
 pub use renew::{RenewOutcome, RenewWhen, renew};
+pub use settings::{AGENT_SETTINGS, AgentSettings, AgentSettingsError, EnvoySection};

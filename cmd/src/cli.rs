@@ -2,6 +2,7 @@
 
 mod agent;
 mod cert;
+mod envoy;
 mod journal;
 mod listeners;
 mod policy;
@@ -19,6 +20,7 @@ use ironmesh_catalog::{Provider, ServiceName};
 use crate::explain::{self, Explained};
 pub(crate) use agent::{AgentCommand, JoinArguments};
 pub(crate) use cert::{CertCommand, CertListArguments, CertStatusArguments};
+pub(crate) use envoy::{AgentConfigArgument, EnvoyCommand};
 pub(crate) use journal::{JournalArguments, JournalStart};
 pub(crate) use listeners::{ListenerArguments, UpstreamArgument};
 pub(crate) use policy::{
@@ -138,6 +140,9 @@ pub(crate) enum Command {
     /// Enroll this machine
     #[command(subcommand)]
     Agent(AgentCommand),
+    /// Run and reload the Envoy of this machine
+    #[command(subcommand)]
+    Envoy(EnvoyCommand),
     /// Test endpoints providers
     #[command(subcommand)]
     Provider(ProviderCommand),

@@ -9,9 +9,11 @@ mod cli;
 mod color;
 mod demo;
 mod endpoints;
+mod envoy;
 mod exit;
 mod explain;
 mod journal;
+mod log;
 mod policy;
 mod provider;
 mod proxy;
@@ -23,7 +25,8 @@ mod table;
 
 use std::process::ExitCode;
 
-use cli::{AgentCommand, AzureCommand, Cli, Command, ProviderCommand, ProxyCommand};
+use cli::{AgentCommand, AzureCommand, Cli, Command, EnvoyCommand, ProviderCommand, ProxyCommand};
+use tokio::runtime::Builder;
 
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
@@ -36,7 +39,12 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli) -> anyhow::Result<()> {
     let output = cli.output.into();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let mut builder = match cli.command {
+        // It waits for processes nearly all the time.
+        Command::Envoy(_) => Builder::new_current_thread(),
+        _ => Builder::new_multi_thread(),
+    };
+    let runtime = builder.enable_all().build()?;
     let result = match cli.command {
         Command::Serve(arguments) => runtime.block_on(serve::serve(&arguments, output)),
         Command::Status(arguments) => runtime.block_on(status::status(&arguments, output)),
@@ -71,6 +79,12 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         }
         Command::Agent(AgentCommand::Join(arguments)) => {
             runtime.block_on(agent::join(*arguments, output))
+        }
+        Command::Envoy(EnvoyCommand::Run(arguments)) => {
+            runtime.block_on(envoy::run(arguments, output))
+        }
+        Command::Envoy(EnvoyCommand::Reload(arguments)) => {
+            runtime.block_on(envoy::reload(&arguments, output))
         }
     };
     // A blocked call, for example on a network file system, must not delay the exit.

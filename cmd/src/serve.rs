@@ -1,6 +1,5 @@
 //! `ironmesh serve`: runs the control plane until a signal or a failure ends it.
 
-mod log;
 mod signals;
 
 use anyhow::bail;
@@ -11,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::{Output, ServeArguments};
 use crate::exit::{self, ExitWith};
+use crate::log;
 use crate::resolved_settings::ResolvedSettings;
 use signals::Signals;
 
@@ -21,7 +21,7 @@ pub(crate) async fn serve(arguments: &ServeArguments, output: Output) -> anyhow:
     let result = Box::pin(run(arguments)).await;
     match (output, result) {
         (Output::Json, Err(error)) => {
-            log::write_failure(&chain(error.as_ref()));
+            log::write_failure("control plane failed", &chain(error.as_ref()));
             Err(ExitWith(exit::number(&error)).into())
         }
         (_, result) => result,

@@ -1,6 +1,6 @@
-//! The log of `serve`, on stderr.
+//! The log of `serve` and `envoy run`, on stderr.
 //!
-//! A full disk or a closed pipe never stops the control plane. The log counts lost lines, and reports the count as
+//! A full disk or a closed pipe never stops the process. The log counts lost lines, and reports the count as
 //! soon as stderr is writable again.
 //!
 //! With `--output json` each line is a JSON object in the format of tracing-subscriber: `timestamp`, `level`,
@@ -23,7 +23,7 @@ use crate::cli::Output;
 use crate::color;
 
 /// Installs the subscriber, with the filter of `RUST_LOG`.
-pub(super) fn init(output: Output) {
+pub(crate) fn init(output: Output) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     let lost = Arc::<AtomicU64>::default();
     // Its internal errors would only say, on stderr, that stderr cannot be written.
@@ -40,9 +40,9 @@ pub(super) fn init(output: Output) {
     }
 }
 
-/// Logs the reason of a control-plane failure as a JSON line, regardless of `RUST_LOG`.
-pub(super) fn write_failure(reason: &str) {
-    let fields = json!({ "message": "control plane failed", "reason": reason });
+/// Logs an event that ends the process, and its reason, as a JSON line, regardless of `RUST_LOG`.
+pub(crate) fn write_failure(event: &str, reason: &str) {
+    let fields = json!({ "message": event, "reason": reason });
     // If stderr cannot be written, the exit code alone reports the failure.
     let _ = io::stderr().write_all(escape_output(&json_line("ERROR", &fields)).as_bytes());
 }

@@ -1,0 +1,31 @@
+//! The arguments of `ironmesh envoy …`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use ironmesh_agent::AGENT_SETTINGS;
+
+/// A command of `ironmesh envoy`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum EnvoyCommand {
+    /// Run Envoy until SIGTERM or SIGINT: check, start, restart, hot restart and drain it
+    ///
+    /// The command checks Envoy's binary and bootstrap before each start, and restarts an Envoy that exits. SIGHUP
+    /// reloads, as `ironmesh envoy reload` does. SIGTERM and SIGINT drain Envoy and end it; a second one ends it at
+    /// once. It needs no control plane to run.
+    Run(AgentConfigArgument),
+    /// Replace the running Envoy by a hot restart, after a new binary, bootstrap or setting
+    ///
+    /// A new Envoy takes over the ports, and the old one finishes its HTTP requests. Established TCP connections go
+    /// on until `parent_shutdown_time`, and then end. If the new Envoy fails, the old one serves on, and the command
+    /// exits with 1.
+    Reload(AgentConfigArgument),
+}
+
+/// The settings file of this machine.
+#[derive(Debug, Args)]
+pub(crate) struct AgentConfigArgument {
+    /// Read the settings of this machine from this file
+    #[arg(long, value_name = "FILE", env = "IRONMESH_AGENT_CONFIG", default_value = AGENT_SETTINGS)]
+    pub(crate) config: PathBuf,
+}
