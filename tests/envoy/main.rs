@@ -51,6 +51,7 @@ mod sotw;
 mod split_flips;
 mod split_mesh;
 mod splits;
+mod supervisor;
 mod tcp;
 mod telemetry;
 mod upstream_settings;

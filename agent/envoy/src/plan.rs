@@ -16,7 +16,7 @@ pub type BoxError = Box<dyn Error + Send + Sync>;
 pub type PlanSource = Box<dyn Fn() -> Result<EnvoyPlan, BoxError> + Send + Sync>;
 
 /// Asks the control plane to direct callers elsewhere. The supervisor repeats it while it drains.
-pub type LeaveRequest = Box<
+pub type LeaveCall = Box<
     dyn Fn() -> Pin<Box<dyn Future<Output = Result<LeaveOutcome, BoxError>> + Send>> + Send + Sync,
 >;
 

@@ -22,7 +22,7 @@ use crate::envoy_admin::ServerInfo;
 use crate::error::{CheckError, SupervisorError};
 use crate::lock::lock;
 use crate::notify::Notifier;
-use crate::plan::{EnvoyPlan, LeaveRequest, PlanSource};
+use crate::plan::{EnvoyPlan, LeaveCall, PlanSource};
 use crate::progress::Reporter;
 use crate::server::{self, Command, Supervised};
 use crate::signals::Signals;
@@ -44,7 +44,7 @@ pub struct SupervisorOptions {
     /// Produces the plan for each start and reload.
     pub plan: PlanSource,
     /// Asks the control plane to direct callers elsewhere.
-    pub leave: LeaveRequest,
+    pub leave: LeaveCall,
     /// The clock, for the times in the status.
     pub clock: fn() -> Timestamp,
 }

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::Supervisor;
 use crate::envoy_admin::EnvoyAdmin;
-use crate::plan::{EnvoyPlan, LeaveRequest};
+use crate::plan::{EnvoyPlan, LeaveCall};
 use crate::progress::{ReloadProgress, Reporter};
 use crate::server::Command;
 use crate::status::EnvoyState;
@@ -56,7 +56,7 @@ impl Supervisor {
 }
 
 /// Completes when Envoy may be ended.
-async fn drained(plan: &EnvoyPlan, leave: &LeaveRequest) {
+async fn drained(plan: &EnvoyPlan, leave: &LeaveCall) {
     let is_answered = Notify::new();
     tokio::select! {
         () = leave_repeatedly(leave, &is_answered) => {}
@@ -68,7 +68,7 @@ async fn drained(plan: &EnvoyPlan, leave: &LeaveRequest) {
 }
 
 /// Repeats the leave request for ever, and reports the end of the first one.
-async fn leave_repeatedly(leave: &LeaveRequest, is_answered: &Notify) {
+async fn leave_repeatedly(leave: &LeaveCall, is_answered: &Notify) {
     loop {
         match timeout(LEAVE_LIMIT, leave()).await {
             Ok(Ok(outcome)) if outcome.is_acked => tracing::info!("all callers have left"),
