@@ -5,10 +5,12 @@ use std::path::PathBuf;
 
 use ironmesh_catalog::ProxyId;
 use ironmesh_cert::RequestError;
-use ironmesh_enrollment::EnrollmentClientError;
+use ironmesh_enrollment::{CaHash, EnrollmentClientError, EnrollmentErrorCode};
 use ironmesh_sidecar::envoy::AdminSocketPathTooLong;
-use ironmesh_sidecar_folder::{NewFolderError, ProxyFilesError};
+use ironmesh_sidecar_folder::{NewFolderError, PatchFolderError, ProxyFilesError};
 use jiff::Timestamp;
+
+use crate::listeners::LocalPortTaken;
 
 /// The failure of a join or of a renewal.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +29,17 @@ pub enum AgentError {
     /// The files of the proxy cannot be written.
     #[error(transparent)]
     Files(#[from] ProxyFilesError),
+    /// The record of the workload cannot be read.
+    #[error(transparent)]
+    Workload(#[from] PatchFolderError),
+    /// The control plane does not answer, or rejects the request.
+    #[error("cannot {action}")]
+    ControlPlane {
+        /// What was requested.
+        action: &'static str,
+        /// The reason.
+        source: EnrollmentClientError,
+    },
     /// A file cannot be read or written.
     #[error("cannot {action} `{}`", path.display())]
     File {
@@ -51,6 +64,66 @@ pub enum AgentError {
     ExposedKey {
         /// The key.
         path: PathBuf,
+    },
+    /// The settings of the machine are invalid.
+    #[error("settings `{}` are invalid: {problem}", path.display())]
+    Settings {
+        /// The file.
+        path: PathBuf,
+        /// The place in the text, and what is wrong.
+        problem: String,
+    },
+    /// Two upstreams have one local port.
+    #[error(transparent)]
+    LocalPort(#[from] LocalPortTaken),
+    /// The machine is not enrolled, and the settings do not say how to enroll it.
+    #[error(
+        "the machine is not enrolled (`{}` does not exist), and the settings have no `{key}`: add it, or enroll the machine by `ironmesh agent join`",
+        folder.display()
+    )]
+    NotConfigured {
+        /// The folder.
+        folder: PathBuf,
+        /// The missing key.
+        key: &'static str,
+    },
+    /// Another agent runs for the same proxy.
+    #[error(
+        "another agent{} runs for the proxy in `{}`: stop it first, or set `folder` to that of another proxy",
+        pid.map_or_else(String::new, |pid| format!(" (process {pid})")),
+        folder.display()
+    )]
+    SecondAgent {
+        /// The folder.
+        folder: PathBuf,
+        /// The process, if it is known.
+        pid: Option<u32>,
+    },
+    /// The folder is of another mesh than the settings.
+    #[error(
+        "the proxy in `{}` belongs to another mesh: its CA hash is {}, and the settings have {}; correct `ca_hash`, or remove the folder to enroll the machine again",
+        folder.display(), hashes(known), hashes(expected)
+    )]
+    OtherMesh {
+        /// The folder.
+        folder: PathBuf,
+        /// The hashes of its roots.
+        known: Vec<CaHash>,
+        /// The hashes in the settings.
+        expected: Vec<CaHash>,
+    },
+    /// The path of the agent's socket would be too long.
+    #[error(
+        "the path of the agent's socket would have {length} bytes, and Linux allows {limit}: `{}`; choose a shorter `folder`",
+        path.display()
+    )]
+    AgentSocketPathTooLong {
+        /// The path.
+        path: PathBuf,
+        /// Its length in bytes.
+        length: usize,
+        /// The longest path.
+        limit: usize,
     },
     /// A file does not have the content of a proxy's folder.
     #[error("`{}` is unusable: {problem}", path.display())]
@@ -116,8 +189,34 @@ impl AgentError {
         match self {
             Self::Enroll(source)
             | Self::EnrollLater { source, .. }
+            | Self::ControlPlane { source, .. }
             | Self::Renew { source, .. } => source.is_unreachable(),
             _ => false,
         }
     }
+
+    /// Whether the control plane rejected the token, or the text is none.
+    pub(crate) fn is_rejected_token(&self) -> bool {
+        matches!(self, Self::MalformedToken)
+            || self.rejection() == Some(EnrollmentErrorCode::TokenRejected)
+    }
+
+    /// Whether the proxy is revoked.
+    pub(crate) fn is_revoked(&self) -> bool {
+        self.rejection() == Some(EnrollmentErrorCode::Revoked)
+    }
+
+    fn rejection(&self) -> Option<EnrollmentErrorCode> {
+        match self {
+            Self::Enroll(EnrollmentClientError::Rejected { code, .. })
+            | Self::Renew { source: EnrollmentClientError::Rejected { code, .. }, .. } => {
+                Some(*code)
+            }
+            _ => None,
+        }
+    }
+}
+
+fn hashes(hashes: &[CaHash]) -> String {
+    hashes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }

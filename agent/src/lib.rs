@@ -1,29 +1,45 @@
-//! The agent: what runs on the machine of a proxy. It enrolls the machine and renews its certificate.
+//! The agent: what runs on the machine of a proxy. It enrolls the machine, renews its certificate, and tells its status.
 //!
 //! This crate owns the order of these steps, and the files of an enrolled proxy from then on: it makes the key
 //! before it sends the token, decides when a renewal is due, and replaces the certificate and the roots so that a
-//! running Envoy reloads them. It never sends a key, trusts no control plane that it has not verified, reads no
-//! clock, and needs no right of an operator.
+//! running Envoy reloads them. It never sends a key, trusts no control plane that it has not verified, starts and stops
+//! no Envoy, and needs no right of an operator.
 //!
 //! ```text
 //! join:   NewFolder ─► PendingKey ─► EnrollmentClient ─► files of the proxy ─► folder appears
 //! renew:  MachineFolder (locked) ─► due? ─► EnrollmentClient ─► files replaced ─► Envoy reloads them
+//! run:    AgentLock ─► join until enrolled ─► renew whenever due;  socket: activity, metrics
+//! status: files + agent socket + Envoy's admin socket ─► MachineStatus
 //! ```
 //!
-//! Start reading at [`join`] and [`renew`].
+//! Start reading at [`join`], [`renew`], [`run`] and [`MachineStatus`].
 
+mod activity;
+mod control_plane;
 mod due;
 mod error;
 mod join;
+mod listeners;
+mod local_http;
+mod lock;
 mod machine_folder;
+mod metrics;
 mod pending_key;
 mod renew;
+mod run;
 mod settings;
+mod socket;
+mod status;
 #[cfg(test)]
 mod tests;
 
+pub use activity::{AgentActivity, AgentFailure, AgentPhase};
+pub use control_plane::ProxyControlPlane;
 pub use due::due_at;
 pub use error::AgentError;
 pub use join::{EnrolledMachine, MachineJoin, join};
+pub use listeners::{ListenerSettings, LocalPortTaken, UpstreamTarget};
 pub use renew::{RenewOutcome, RenewWhen, renew};
-pub use settings::{AGENT_SETTINGS, AgentSettings, AgentSettingsError, EnvoySection};
+pub use run::run;
+pub use settings::{AgentSettings, SETTINGS_FILE};
+pub use status::{EnrolledProxy, EnvoyReport, MachineStatus, ServiceCertificateReport};

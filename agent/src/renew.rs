@@ -4,16 +4,16 @@ use std::path::Path;
 
 use ironmesh_catalog::{ProxyId, ProxyName};
 use ironmesh_cert::proxy_csr;
-use ironmesh_enrollment::{
-    CaHash, ControlPlaneAddress, Enrolled, EnrollmentClient, RenewRequest, ServerTrust,
-};
+use ironmesh_enrollment::{CaHash, ControlPlaneAddress, Enrolled, EnrollmentClient, RenewRequest};
+use ironmesh_sidecar::Workload;
 use ironmesh_sidecar::envoy;
-use ironmesh_sidecar_folder::{ENROLLMENT, EnrollmentState};
+use ironmesh_sidecar_folder::{ENROLLMENT, EnrollmentState, WORKLOAD, read_workload};
 use jiff::Timestamp;
+use serde_json::json;
 
 use crate::due::due_at;
 use crate::error::AgentError;
-use crate::machine_folder::MachineFolder;
+use crate::machine_folder::{MachineFolder, ProxyFiles};
 
 /// When a run renews.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,27 +52,34 @@ pub enum RenewOutcome {
 /// Renews the certificate in the folder of a proxy, if `when` says so.
 ///
 /// A valid certificate renews itself. An expired one is renewed by proof of possession, for which the control plane
-/// sets a limit. After a failure all files are as before.
+/// sets a limit. After a failure all files are as before. The addresses of the control plane are those in the folder,
+/// unless `addresses` has some.
 pub async fn renew(
     folder: &Path,
     when: RenewWhen,
     now: Timestamp,
+    addresses: &[ControlPlaneAddress],
 ) -> Result<RenewOutcome, AgentError> {
     let machine = MachineFolder::open(folder)?;
-    let (id, expires_at) = (machine.proxy.identity.proxy, machine.proxy.not_after);
-    let (addresses, state) = machine.enrollment()?;
-    let due_at = due_at(&machine.proxy, state.issued_at);
+    let files = &machine.files;
+    let (id, expires_at) = (files.proxy.identity.proxy, files.proxy.not_after);
+    let (known, state) = files.enrollment(addresses)?;
+    let due_at = due_at(&files.proxy, state.issued_at);
     if when == RenewWhen::Due && now < due_at {
         return Ok(RenewOutcome::NotDue { id, due_at, expires_at });
     }
-    let enrolled = request(&machine, addresses, folder, now).await?;
+    let enrolled = request(files, known, folder, now).await?;
     if enrolled.id != id {
         let folder = folder.to_owned();
         return Err(AgentError::OtherProxy { folder, own: id, issued: enrolled.id });
     }
-    let has_new_roots = enrolled.roots != machine.roots.roots;
+    let has_new_roots = enrolled.roots != files.roots.roots;
     let state = EnrollmentState { issued_at: Some(enrolled.issued_at), ..state }.to_json();
+    let workload = updated_workload(folder, &enrolled)?;
     let mut files = vec![(ENROLLMENT, &*state)];
+    if let Some(workload) = &workload {
+        files.push((WORKLOAD, workload));
+    }
     if has_new_roots {
         // Without roots Envoy would reject every control plane.
         CaHash::of_roots(&enrolled.roots).map_err(|error| AgentError::Content {
@@ -87,9 +94,27 @@ pub async fn renew(
     Ok(RenewOutcome::Renewed { id, name, expires_at, has_new_roots })
 }
 
+/// The record of the workload with what the control plane says now, which the next start of the sidecar uses. None if it
+/// says the same as before, or in a folder of an earlier version.
+fn updated_workload(folder: &Path, enrolled: &Enrolled) -> Result<Option<String>, AgentError> {
+    let Some(known) = read_workload(folder)? else { return Ok(None) };
+    let (service, more_services) = match enrolled.services.split_first() {
+        Some((first, more)) => (first.clone(), more.to_vec()),
+        None => (known.service.clone(), known.more_services.clone()),
+    };
+    let updated = Workload {
+        name: enrolled.name.clone(),
+        service,
+        more_services,
+        control_plane: enrolled.control_plane.clone(),
+        ..known.clone()
+    };
+    Ok((updated != known).then(|| format!("{:#}\n", json!(updated))))
+}
+
 /// Requests the new certificate.
 async fn request(
-    machine: &MachineFolder,
+    machine: &ProxyFiles,
     addresses: Vec<ControlPlaneAddress>,
     folder: &Path,
     now: Timestamp,
@@ -98,11 +123,7 @@ async fn request(
         .map_err(|source| AgentError::Key { path: folder.join(envoy::KEY), source })?;
     let expires_at = machine.proxy.not_after;
     let failed = |source| AgentError::Renew { folder: folder.to_owned(), expires_at, source };
-    let trust = ServerTrust::Roots {
-        bundle: machine.roots.clone(),
-        control_plane: machine.proxy.identity.trust_domain.control_plane().0,
-    };
-    let client = EnrollmentClient::new(addresses, trust).map_err(failed)?;
+    let client = EnrollmentClient::new(addresses, machine.trust()).map_err(failed)?;
     if now < expires_at {
         let request = RenewRequest { certificate_request: certificate_request.clone() };
         match client.renew(&machine.identity, &request).await {

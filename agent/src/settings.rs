@@ -1,150 +1,171 @@
-//! The settings of a machine, `agent.toml`.
+//! The settings of a machine, `agent.toml`: text to settings, or an error with the place in the text.
 
+use std::fmt;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::str::FromStr;
 
-use jiff::SignedDuration;
+use ironmesh_catalog::{LogFolder, ProxyName};
+use ironmesh_enrollment::{CaHash, ControlPlaneAddress};
+use ironmesh_sidecar::DriverSettings;
+use ironmesh_sidecar::envoy::EnvoySettings;
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
-/// The settings file, unless another one is named.
-pub const AGENT_SETTINGS: &str = "/etc/ironmesh/agent.toml";
+use crate::error::AgentError;
+use crate::listeners::{ListenerSettings, UpstreamTarget};
+
+/// The default path of the settings.
+pub const SETTINGS_FILE: &str = "/etc/ironmesh/agent.toml";
+
+/// The default folder of the proxy.
+const FOLDER: &str = "/var/lib/ironmesh/proxy";
 
 /// The settings of a machine.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone)]
 pub struct AgentSettings {
-    /// The folder of the proxy. A relative path is below the folder of the file.
+    /// Where the replicas of the control plane serve enrollment, in the order in which the agent tries them.
+    pub control_plane: Vec<ControlPlaneAddress>,
+    /// The hashes of the mesh's CA.
+    pub ca_hashes: Vec<CaHash>,
+    /// The file of the join token. Default: the systemd credential `join-token`.
+    pub token_file: Option<PathBuf>,
+    /// The folder of the proxy.
     pub folder: PathBuf,
-    /// How Envoy is run.
+    /// The name of the proxy, for display. Default: the hostname.
+    pub name: Option<ProxyName>,
+    /// The address to which callers connect. Default: the one from which the control plane sees this machine.
+    pub address: Option<IpAddr>,
+    /// The listeners.
+    pub listeners: ListenerSettings,
+    /// Whether Envoy's admin interface is open to all local users, on loopback port 15000.
+    pub admin_tcp: bool,
+    /// The settings of the sidecar.
+    pub sidecar: DriverSettings,
+}
+
+/// The text of `agent.toml`. Omitted keys have defaults; unknown ones are errors.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Text {
     #[serde(default)]
-    pub envoy: EnvoySection,
+    control_plane: Vec<Parsed<ControlPlaneAddress>>,
+    #[serde(default)]
+    ca_hash: Vec<Parsed<CaHash>>,
+    token_file: Option<PathBuf>,
+    folder: Option<PathBuf>,
+    name: Option<Parsed<ProxyName>>,
+    address: Option<IpAddr>,
+    bind: Option<IpAddr>,
+    app_address: Option<IpAddr>,
+    #[serde(default)]
+    upstreams: Vec<Parsed<UpstreamTarget>>,
+    access_log_dir: Option<LogFolder>,
+    #[serde(default)]
+    admin_tcp: bool,
+    #[serde(default)]
+    envoy: EnvoySettings,
 }
 
-/// The section `[envoy]`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct EnvoySection {
-    /// Envoy: a path, or a name in `PATH`.
-    pub binary: PathBuf,
-    /// Envoy's log level.
-    pub log_level: String,
-    /// The number of Envoy's worker threads; by default that of cores.
-    pub concurrency: Option<u32>,
-    /// How long HTTP connections of an old epoch or a removed listener are drained.
-    #[serde(deserialize_with = "duration")]
-    pub drain_time: Duration,
-    /// How long an old epoch lives after a hot restart.
-    #[serde(deserialize_with = "duration")]
-    pub parent_shutdown_time: Duration,
-    /// The shortest drain before a stop.
-    #[serde(deserialize_with = "duration")]
-    pub drain_minimum: Duration,
-    /// The longest drain before a stop.
-    #[serde(deserialize_with = "duration")]
-    pub drain_maximum: Duration,
-}
+/// A value that is written as text.
+#[derive(Debug)]
+struct Parsed<T>(T);
 
-/// The settings cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum AgentSettingsError {
-    /// The file cannot be read.
-    #[error("cannot read the settings of the agent: set `--config` to the path of `agent.toml`")]
-    Read(#[source] std::io::Error),
-    /// A key or a value is invalid.
-    #[error("settings `{}` are invalid: {problem}", path.display())]
-    Invalid {
-        /// The file.
-        path: PathBuf,
-        /// The problem, with line and column.
-        problem: String,
-    },
-}
-
-impl Default for EnvoySection {
-    fn default() -> Self {
-        Self {
-            binary: "envoy".into(),
-            log_level: "warning".to_owned(),
-            concurrency: None,
-            drain_time: Duration::from_secs(30),
-            parent_shutdown_time: Duration::from_secs(60),
-            drain_minimum: Duration::from_secs(5),
-            drain_maximum: Duration::from_secs(60),
-        }
+impl<'de, T: FromStr<Err: fmt::Display>> Deserialize<'de> for Parsed<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map(Self).map_err(D::Error::custom)
     }
 }
 
 impl AgentSettings {
-    /// Reads the settings file.
-    pub fn load(path: &Path) -> Result<Self, AgentSettingsError> {
-        let text = fs_err::read_to_string(path).map_err(AgentSettingsError::Read)?;
-        let invalid =
-            |problem: String| AgentSettingsError::Invalid { path: path.to_owned(), problem };
-        let mut settings: Self =
-            toml::from_str(&text).map_err(|error| invalid(error.to_string()))?;
-        settings.envoy.check().map_err(|problem| invalid(problem.to_owned()))?;
-        let below = std::path::absolute(path).map_err(AgentSettingsError::Read)?;
-        if let Some(folder) = below.parent() {
-            settings.folder = folder.join(settings.folder);
-        }
+    /// Reads the file. Relative paths in it are relative to its folder.
+    pub fn read(path: &Path) -> Result<Self, AgentError> {
+        let text = fs_err::read_to_string(path).map_err(|source| AgentError::File {
+            action: "read",
+            path: path.to_owned(),
+            source,
+        })?;
+        let mut settings = Self::parse(&text).map_err(|problem| AgentError::Settings {
+            path: path.to_owned(),
+            problem: problem.to_string().trim_end().to_owned(),
+        })?;
+        let base = path.parent().unwrap_or_else(|| Path::new("/"));
+        settings.folder = base.join(&settings.folder);
+        settings.token_file = settings.token_file.map(|file| base.join(file));
+        let overlay = &mut settings.sidecar.envoy.bootstrap_overlay;
+        *overlay = overlay.take().map(|file| base.join(file));
         Ok(settings)
     }
-}
 
-impl EnvoySection {
-    fn check(&self) -> Result<(), &'static str> {
-        if self.parent_shutdown_time <= self.drain_time {
-            return Err("`parent_shutdown_time` must be longer than `drain_time`");
-        }
-        if self.drain_minimum > self.drain_maximum {
-            return Err("`drain_minimum` must not be longer than `drain_maximum`");
-        }
-        Ok(())
+    /// Reads the text.
+    pub fn parse(text: &str) -> Result<Self, toml::de::Error> {
+        let text: Text = toml::from_str(text)?;
+        let listeners = ListenerSettings {
+            bind: text.bind,
+            app_address: text.app_address,
+            upstreams: text.upstreams.into_iter().map(|Parsed(upstream)| upstream).collect(),
+            access_log_dir: text.access_log_dir,
+        };
+        listeners.node_metadata().map_err(toml::de::Error::custom)?;
+        Ok(Self {
+            control_plane: text.control_plane.into_iter().map(|Parsed(address)| address).collect(),
+            ca_hashes: text.ca_hash.into_iter().map(|Parsed(hash)| hash).collect(),
+            token_file: text.token_file,
+            folder: text.folder.unwrap_or_else(|| FOLDER.into()),
+            name: text.name.map(|Parsed(name)| name),
+            address: text.address,
+            listeners,
+            admin_tcp: text.admin_tcp,
+            sidecar: DriverSettings { envoy: text.envoy },
+        })
     }
-}
-
-/// Reads a duration such as `30s`. Envoy counts whole seconds.
-fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    let duration = SignedDuration::deserialize(deserializer)?;
-    let duration = Duration::try_from(duration).map_err(serde::de::Error::custom)?;
-    if duration.subsec_nanos() == 0 && duration <= Duration::from_secs(24 * 60 * 60) {
-        return Ok(duration);
-    }
-    Err(serde::de::Error::custom("write whole seconds, up to a day, as in `30s`"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn load(text: &str) -> Result<AgentSettings, String> {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("agent.toml");
-        fs_err::write(&path, text).unwrap();
-        let mut settings = AgentSettings::load(&path).map_err(|error| error.to_string())?;
-        settings.folder = settings.folder.strip_prefix(folder.path()).unwrap().to_owned();
-        Ok(settings)
+    #[test]
+    fn omitted_keys_have_defaults() {
+        let settings = AgentSettings::parse("").unwrap();
+        assert_eq!(settings.folder, Path::new(FOLDER));
+        assert!(settings.control_plane.is_empty() && !settings.admin_tcp);
     }
 
     #[test]
-    fn settings_have_defaults_and_relative_paths() {
-        let settings = load("folder = \"proxy\"").unwrap();
-        let folder = "proxy".into();
-        assert_eq!(settings, AgentSettings { folder, envoy: EnvoySection::default() });
-        let envoy =
-            load("folder = \"p\"\n[envoy]\ndrain_maximum = \"2m\"\nconcurrency = 2").unwrap();
-        assert_eq!(envoy.envoy.drain_maximum, Duration::from_secs(120));
-        assert_eq!(envoy.envoy.concurrency, Some(2));
+    fn all_keys_are_read() {
+        let hash = format!("sha256:{}", "ab".repeat(32));
+        let text = format!(
+            "control_plane = [\"https://cp1:15129\", \"cp2\"]\nca_hash = [\"{hash}\"]\n\
+             token_file = \"/run/token\"\nfolder = \"/srv/proxy\"\nname = \"vm1\"\naddress = \"10.0.0.5\"\n\
+             bind = \"0.0.0.0\"\napp_address = \"127.0.0.2\"\nupstreams = [\"shop/bookstore=14001\"]\n\
+             access_log_dir = \"/var/log/ironmesh\"\nadmin_tcp = true\n"
+        );
+        let settings = AgentSettings::parse(&text).unwrap();
+        let addresses: Vec<_> = settings.control_plane.iter().map(ToString::to_string).collect();
+        assert_eq!(addresses, ["cp1:15129", "cp2:15129"]);
+        assert_eq!(settings.ca_hashes.first().unwrap().to_string(), hash);
+        let metadata = settings.listeners.node_metadata().unwrap();
+        assert_eq!(metadata.upstreams.first().unwrap().local_port, 14001);
     }
 
     #[test]
-    fn invalid_settings_are_rejected_with_line_and_column() {
-        let unknown = load("folder = \"p\"\n[envoy]\nbinery = \"e\"").unwrap_err();
-        assert!(unknown.contains("line 3, column 1") && unknown.contains("binery"), "{unknown}");
-        let fraction = load("folder = \"p\"\n[envoy]\ndrain_time = \"1500ms\"").unwrap_err();
-        assert!(fraction.contains("line 3") && fraction.contains("whole seconds"), "{fraction}");
-        let order = load("folder = \"p\"\n[envoy]\nparent_shutdown_time = \"30s\"").unwrap_err();
-        assert!(order.contains("longer than `drain_time`"), "{order}");
-        assert!(load("").unwrap_err().contains("folder"));
+    fn errors_name_the_line_and_the_problem() {
+        for (text, line, problem) in [
+            ("folder = \"/a\"\nfoldr = \"/b\"\n", "line 2", "unknown field `foldr`"),
+            ("control_plane = [\"http://cp\"]", "line 1", "is malformed"),
+            ("\nca_hash = [\"sha256:12\"]", "line 2", "sha256"),
+            ("upstreams = [\"shop/bookstore\"]", "line 1", "NS/NAME=PORT"),
+            ("bind = \"localhost\"", "line 1", "IP address"),
+            ("name = 5", "line 1", "string"),
+            ("\n[envoy]\ndrain_time = \"90s\"", "line 2", "parent_shutdown_time"),
+            ("[envoy]\nbinry = \"envoy\"", "line 2", "unknown field `binry`"),
+        ] {
+            let error = AgentSettings::parse(text).unwrap_err().to_string();
+            assert!(error.contains(line) && error.contains(problem), "{text}: {error}");
+        }
+        let twice = AgentSettings::parse("upstreams = [\"a=1\", \"b=1\"]").unwrap_err().to_string();
+        assert!(twice.contains("local port 1"), "{twice}");
     }
 }

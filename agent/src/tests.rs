@@ -108,7 +108,7 @@ fn unknown_time_of_issue_counts_as_thirty_days_before_expiry() {
 async fn renewal_before_the_due_point_contacts_no_control_plane() {
     let machine = Machine::new();
     let before = machine.files();
-    let outcome = renew(machine.path(), RenewWhen::Due, machine.after(11)).await.unwrap();
+    let outcome = renew(machine.path(), RenewWhen::Due, machine.after(11), &[]).await.unwrap();
     let RenewOutcome::NotDue { due_at, expires_at, .. } = outcome else {
         panic!("{outcome:?}");
     };
@@ -122,7 +122,7 @@ async fn failed_renewal_leaves_all_files_unchanged() {
     let before = machine.files();
     // Due, forced, and expired.
     for (when, hours) in [(RenewWhen::Due, 18), (RenewWhen::Now, 1), (RenewWhen::Due, 30)] {
-        let error = renew(machine.path(), when, machine.after(hours)).await.unwrap_err();
+        let error = renew(machine.path(), when, machine.after(hours), &[]).await.unwrap_err();
         assert!(error.is_unreachable(), "{error:?}");
         assert!(error.to_string().contains("its files are unchanged"), "{error}");
         assert_eq!(machine.files(), before);
@@ -133,7 +133,7 @@ async fn failed_renewal_leaves_all_files_unchanged() {
 async fn locked_folder_is_not_renewed_by_a_second_run() {
     let machine = Machine::new();
     let first = MachineFolder::open(machine.path()).unwrap();
-    let second = renew(machine.path(), RenewWhen::Now, machine.issued_at).await.unwrap_err();
+    let second = renew(machine.path(), RenewWhen::Now, machine.issued_at, &[]).await.unwrap_err();
     assert!(matches!(second, AgentError::Locked { .. }), "{second}");
     drop(first);
     MachineFolder::open(machine.path()).unwrap();
@@ -149,7 +149,8 @@ async fn folder_without_an_address_names_the_file_to_write() {
             None => fs::remove_file(&file).unwrap(),
             Some(content) => fs::write(&file, content).unwrap(),
         }
-        let error = renew(machine.path(), RenewWhen::Now, machine.issued_at).await.unwrap_err();
+        let error =
+            renew(machine.path(), RenewWhen::Now, machine.issued_at, &[]).await.unwrap_err();
         let words = error.to_string();
         assert!(
             words.contains("enrollment.json") && words.contains("https://HOST:15129"),

@@ -18,11 +18,11 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use ironmesh_catalog::{Provider, ServiceName};
 
 use crate::explain::{self, Explained};
-pub(crate) use agent::{AgentCommand, JoinArguments};
+pub(crate) use agent::{AgentCommand, AgentConfigArgument, AgentStatusArguments, JoinArguments};
 pub(crate) use cert::{CertCommand, CertListArguments, CertStatusArguments};
-pub(crate) use envoy::{AgentConfigArgument, EnvoyCommand};
+pub(crate) use envoy::EnvoyCommand;
 pub(crate) use journal::{JournalArguments, JournalStart};
-pub(crate) use listeners::{ListenerArguments, UpstreamArgument};
+pub(crate) use listeners::ListenerArguments;
 pub(crate) use policy::{
     AcceptRemovalArguments, ApplyArguments, CheckArguments, ImportArguments, PlanArguments,
     PolicyCommand, PolicyExplainArguments, PullArguments, PushArguments, RevisionsArguments,
@@ -137,7 +137,7 @@ pub(crate) enum Command {
     /// List certificates, and show which need attention
     #[command(subcommand)]
     Cert(CertCommand),
-    /// Enroll this machine
+    /// Enroll this machine, renew its certificate, and show its status
     #[command(subcommand)]
     Agent(AgentCommand),
     /// Run and reload the Envoy of this machine

@@ -1,4 +1,4 @@
-//! The log of `serve` and `envoy run`, on stderr.
+//! The log of commands that run for long, such as `serve`, on stderr.
 //!
 //! A full disk or a closed pipe never stops the process. The log counts lost lines, and reports the count as
 //! soon as stderr is writable again.
@@ -40,9 +40,9 @@ pub(crate) fn init(output: Output) {
     }
 }
 
-/// Logs an event that ends the process, and its reason, as a JSON line, regardless of `RUST_LOG`.
-pub(crate) fn write_failure(event: &str, reason: &str) {
-    let fields = json!({ "message": event, "reason": reason });
+/// Logs the reason of a failure as a JSON line, regardless of `RUST_LOG`.
+pub(crate) fn write_failure(message: &str, reason: &str) {
+    let fields = json!({ "message": message, "reason": reason });
     // If stderr cannot be written, the exit code alone reports the failure.
     let _ = io::stderr().write_all(escape_output(&json_line("ERROR", &fields)).as_bytes());
 }

@@ -40,8 +40,8 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> anyhow::Result<()> {
     let output = cli.output.into();
     let mut builder = match cli.command {
-        // It waits for processes nearly all the time.
-        Command::Envoy(_) => Builder::new_current_thread(),
+        // They wait for processes, or for the time of a renewal, nearly all the time.
+        Command::Envoy(_) | Command::Agent(AgentCommand::Run(_)) => Builder::new_current_thread(),
         _ => Builder::new_multi_thread(),
     };
     let runtime = builder.enable_all().build()?;
@@ -85,6 +85,12 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         }
         Command::Envoy(EnvoyCommand::Reload(arguments)) => {
             runtime.block_on(envoy::reload(&arguments, output))
+        }
+        Command::Agent(AgentCommand::Run(arguments)) => {
+            runtime.block_on(agent::run(&arguments, output))
+        }
+        Command::Agent(AgentCommand::Status(arguments)) => {
+            runtime.block_on(agent::status(&arguments, output))
         }
     };
     // A blocked call, for example on a network file system, must not delay the exit.

@@ -13,10 +13,10 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::{
-    Admin, DriverSettings, File, HotRestartEpoch, Patch, PatchError, ProgramVersion, SidecarDriver,
-    SidecarProcess, Validation, Workload,
+    Admin, DriverSettings, File, Patch, PatchError, ProgramVersion, SidecarDriver, SidecarProcess,
+    Validation, Workload,
 };
-pub use admin::{AdminSocketPathTooLong, check_admin_socket_path};
+pub use admin::{AdminSocketPathTooLong, admin_socket, agent_socket, check_admin_socket_path};
 use bootstrap::Bootstrap;
 pub use overlay::OverlayError;
 pub use settings::{EnvoyPorts, EnvoySettings, InvalidEnvoySettings, LogLevel};
@@ -94,7 +94,6 @@ impl SidecarDriver for Envoy {
             program: settings.binary.clone(),
             standalone,
             supervised,
-            epoch,
             minimum_version: MINIMUM_VERSION,
             validation: Validation {
                 file: CONFIGURATION,
@@ -108,10 +107,6 @@ impl SidecarDriver for Envoy {
             interception: Vec::new(),
         }
     }
-}
-
-fn epoch(epoch: HotRestartEpoch) -> Vec<OsString> {
-    [option("--base-id", epoch.base_id), option("--restart-epoch", epoch.number)].concat()
 }
 
 fn option(name: &str, value: impl Into<u64>) -> [OsString; 2] {

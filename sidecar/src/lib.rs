@@ -18,8 +18,7 @@ mod workload;
 
 pub use driver::{DRIVERS, DriverSettings, SidecarDriver};
 pub use patch::{
-    File, HotRestartEpoch, InterceptionRule, Patch, PatchError, ProcessCommand, SidecarProcess,
-    Validation,
+    File, InterceptionRule, Patch, PatchError, ProcessCommand, SidecarProcess, Validation,
 };
 pub use program_version::{InvalidProgramVersion, ProgramVersion};
 pub use registry::{Registry, UnknownDriver};

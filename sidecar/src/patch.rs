@@ -39,23 +39,12 @@ pub struct SidecarProcess {
     pub program: PathBuf,
     /// The arguments of a process that a person runs. It cannot be hot restarted.
     pub standalone: Vec<OsString>,
-    /// The arguments of a process under the supervisor, except those of its epoch.
+    /// The arguments of a process under the supervisor, which adds those of its epoch.
     pub supervised: Vec<OsString>,
-    /// The arguments of an epoch.
-    pub epoch: fn(HotRestartEpoch) -> Vec<OsString>,
     /// The oldest version of the program that works.
     pub minimum_version: ProgramVersion,
     /// The check of a configuration file by the program.
     pub validation: Validation,
-}
-
-/// An epoch of hot restarts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HotRestartEpoch {
-    /// The number that all epochs of one sidecar share, and no other sidecar of the machine has.
-    pub base_id: u32,
-    /// The number of the epoch; the first is 0.
-    pub number: u32,
 }
 
 /// The check of a configuration file by the program of the sidecar.
@@ -80,11 +69,6 @@ impl SidecarProcess {
     /// The command that a person runs.
     pub fn standalone(&self) -> ProcessCommand {
         self.command(self.standalone.clone())
-    }
-
-    /// The command of an epoch under the supervisor.
-    pub fn of_epoch(&self, epoch: HotRestartEpoch) -> ProcessCommand {
-        self.command([self.supervised.clone(), (self.epoch)(epoch)].concat())
     }
 
     /// The command that checks the configuration in the file at `path`, and runs nothing.

@@ -29,20 +29,20 @@ name = "buyer"
 "#;
 
 /// A running control plane with two services, from whose folder machines join.
-struct EnrollmentServer {
-    server: Server,
+pub(crate) struct EnrollmentServer {
+    pub(crate) server: Server,
     _child: Child,
 }
 
 /// What an operator gives to a machine.
-struct Invitation {
-    id: String,
-    token: String,
-    ca_hash: String,
+pub(crate) struct Invitation {
+    pub(crate) id: String,
+    pub(crate) token: String,
+    pub(crate) ca_hash: String,
 }
 
 impl EnrollmentServer {
-    async fn open() -> Option<Self> {
+    pub(crate) async fn open() -> Option<Self> {
         let server = Server::open("")?;
         server.workspace.write("policy/services.toml", POLICY);
         let child = server.start().await;
@@ -50,15 +50,15 @@ impl EnrollmentServer {
         Some(Self { server, _child: child })
     }
 
-    fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.server.loopback.socket(1, 15129)
     }
 
-    fn out(&self, name: &str) -> PathBuf {
+    pub(crate) fn out(&self, name: &str) -> PathBuf {
         self.server.workspace.path().join(name)
     }
 
-    fn invite(&self, more: &[&str]) -> Invitation {
+    pub(crate) fn invite(&self, more: &[&str]) -> Invitation {
         let created = self.server.json(&[&["proxy", "token", "--service", "store"], more].concat());
         let text = |pointer: &str| created.pointer(pointer).unwrap().as_str().unwrap().to_owned();
         Invitation {
@@ -69,7 +69,7 @@ impl EnrollmentServer {
     }
 
     /// Runs `agent join` for the folder `out`, without the settings of the control plane.
-    fn join(&self, invitation: &Invitation, out: &str, more: &[&str]) -> Run {
+    pub(crate) fn join(&self, invitation: &Invitation, out: &str, more: &[&str]) -> Run {
         self.join_at(self.address(), invitation, out, more)
     }
 
@@ -99,7 +99,7 @@ impl EnrollmentServer {
         serde_json::from_value(self.server.json(&["proxy", "list"])).unwrap()
     }
 
-    fn token_state(&self, id: &str) -> Value {
+    pub(crate) fn token_state(&self, id: &str) -> Value {
         let list = self.server.json(&["proxy", "token", "list"]);
         let mut tokens = list["tokens"].as_array().unwrap().iter();
         tokens.find(|token| token["id"] == id).unwrap()["state"].clone()

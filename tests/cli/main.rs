@@ -7,6 +7,7 @@
     reason = "test code: a panic is a failed test, and what it prints belongs to its report"
 )]
 
+mod agent;
 mod audit;
 mod azure;
 mod bad_input;

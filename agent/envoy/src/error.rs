@@ -135,6 +135,9 @@ pub enum SupervisorError {
     /// The plan cannot be started.
     #[error("cannot start Envoy")]
     Check(#[from] CheckError),
+    /// The files of the plan cannot be moved into place.
+    #[error("cannot replace the bootstrap; Envoy was not started with the new one")]
+    Install(#[source] BoxError),
     /// Envoy cannot be started.
     #[error("cannot start Envoy `{}`", program.display())]
     Spawn {

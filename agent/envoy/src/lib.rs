@@ -34,7 +34,9 @@ mod supervisor;
 
 pub use client::{ReloadEvents, SupervisorClient, SupervisorClientError};
 pub use error::{CheckError, SupervisorError};
-pub use plan::{BoxError, EnvoyAdminAddress, EnvoyPlan, LeaveCall, LeaveOutcome, PlanSource};
+pub use plan::{
+    BoxError, EnvoyAdminAddress, EnvoyPlan, LeaveCall, LeaveOutcome, PlanSource, StagedFiles,
+};
 pub use progress::ReloadProgress;
 pub use release::{EnvoyRelease, MalformedRelease};
 pub use status::{EnvoyEpoch, EnvoyState, PreviousEpoch, SupervisorStatus};

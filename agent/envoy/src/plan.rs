@@ -2,9 +2,11 @@
 
 use std::error::Error;
 use std::ffi::OsString;
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::release::EnvoyRelease;
@@ -20,8 +22,25 @@ pub type LeaveCall = Box<
     dyn Fn() -> Pin<Box<dyn Future<Output = Result<LeaveOutcome, BoxError>> + Send>> + Send + Sync,
 >;
 
+/// Moves the files of a plan into place. It is called after the check, before each start, and does nothing the second time.
+#[derive(Clone)]
+pub struct StagedFiles(pub Arc<dyn Fn() -> Result<(), BoxError> + Send + Sync>);
+
+impl StagedFiles {
+    /// A plan whose files are in place already.
+    pub fn none() -> Self {
+        Self(Arc::new(|| Ok(())))
+    }
+}
+
+impl fmt::Debug for StagedFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StagedFiles").finish_non_exhaustive()
+    }
+}
+
 /// What to run as the Envoy of a folder.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct EnvoyPlan {
     /// The program: a path, or a name in `PATH`.
     pub program: PathBuf,
@@ -31,6 +50,8 @@ pub struct EnvoyPlan {
     pub arguments: Vec<OsString>,
     /// The arguments that make the program validate the bootstrap and exit.
     pub validation: Vec<OsString>,
+    /// The files that differ from those in use. They are removed with the plan if it fails the check.
+    pub staged: StagedFiles,
     /// Variables to add to the environment of the program.
     pub environment: Vec<(OsString, OsString)>,
     /// The address of Envoy's admin interface.

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use ironmesh_agent::SETTINGS_FILE;
 use ironmesh_enrollment::{CaHash, ControlPlaneAddress};
 
 use super::listeners::ListenerArguments;
@@ -16,6 +17,33 @@ pub(crate) enum AgentCommand {
     /// The key is made on this machine and never leaves it. `ironmesh proxy token` prints the token, the CA hash
     /// and this command. If the response of the control plane is lost, repeat the command within 5 minutes.
     Join(Box<JoinArguments>),
+    /// Run the agent: enroll this machine if it is not enrolled, and renew its certificate
+    ///
+    /// The settings are in agent.toml. The join token comes from its `token_file`, or from the systemd credential
+    /// `join-token`. A control plane that cannot be reached, or a rejected token, does not end the agent.
+    Run(AgentConfigArgument),
+    /// Show the certificate, the Envoy and the agent of this machine, problems first
+    ///
+    /// Needs no running agent. Exits with 0 if there are no problems, otherwise with 1.
+    Status(AgentStatusArguments),
+}
+
+/// The flag that names the settings file of the machine.
+#[derive(Debug, Args)]
+pub(crate) struct AgentConfigArgument {
+    /// Read settings from this file
+    #[arg(long, value_name = "FILE", env = "IRONMESH_AGENT_CONFIG", default_value = SETTINGS_FILE)]
+    pub(crate) config: PathBuf,
+}
+
+/// The arguments of `ironmesh agent status`.
+#[derive(Debug, Args)]
+pub(crate) struct AgentStatusArguments {
+    #[command(flatten)]
+    pub(crate) config: AgentConfigArgument,
+    /// Show the proxy in this folder [default: `folder` in the settings]
+    #[arg(long, value_name = "DIR", conflicts_with = "config")]
+    pub(crate) folder: Option<PathBuf>,
 }
 
 /// The arguments of `ironmesh agent join`.

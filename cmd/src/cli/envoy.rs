@@ -1,9 +1,8 @@
 //! The arguments of `ironmesh envoy …`.
 
-use std::path::PathBuf;
+use clap::Subcommand;
 
-use clap::{Args, Subcommand};
-use ironmesh_agent::AGENT_SETTINGS;
+use super::agent::AgentConfigArgument;
 
 /// A command of `ironmesh envoy`.
 #[derive(Debug, Subcommand)]
@@ -20,12 +19,4 @@ pub(crate) enum EnvoyCommand {
     /// on until `parent_shutdown_time`, and then end. If the new Envoy fails, the old one serves on, and the command
     /// exits with 1.
     Reload(AgentConfigArgument),
-}
-
-/// The settings file of this machine.
-#[derive(Debug, Args)]
-pub(crate) struct AgentConfigArgument {
-    /// Read the settings of this machine from this file
-    #[arg(long, value_name = "FILE", env = "IRONMESH_AGENT_CONFIG", default_value = AGENT_SETTINGS)]
-    pub(crate) config: PathBuf,
 }

@@ -1,7 +1,6 @@
 //! What `proxy bootstrap` and `agent join` share: the settings of the machine's own listeners, and the report of a
 //! new proxy.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use ironmesh_catalog::{NodeMetadata, ProxyId, ProxyName, ServiceName};
@@ -10,47 +9,18 @@ use ironmesh_sidecar_folder::quoted;
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::cli::{ListenerArguments, Output, UpstreamArgument};
+use crate::cli::{ListenerArguments, Output};
 use crate::exit::UsageError;
 use crate::stdout::{StdoutError, outln};
 
 /// The node metadata of a proxy with these listeners.
 pub(crate) fn node_metadata(listeners: &ListenerArguments) -> Result<NodeMetadata, UsageError> {
-    check_local_ports(&listeners.upstreams)?;
-    let (mut upstreams, mut hosts) = (Vec::new(), Vec::new());
-    for upstream in &listeners.upstreams {
-        match upstream {
-            UpstreamArgument::Service(upstream) => upstreams.push(upstream.clone()),
-            UpstreamArgument::Host(host) => hosts.push(host.clone()),
-        }
-    }
-    Ok(NodeMetadata {
-        bind: listeners.bind,
-        app_address: listeners.app_address,
-        upstreams,
-        hosts,
-        access_log_dir: listeners.access_log_dir.clone(),
-        unknown: Vec::new(),
-    })
+    listeners.settings().node_metadata().map_err(|error| UsageError(error.to_string()))
 }
 
 /// The access to Envoy's admin interface.
 pub(crate) fn admin(listeners: &ListenerArguments) -> Admin {
     if listeners.admin_tcp { Admin::Tcp } else { Admin::Socket }
-}
-
-/// Fails if two upstreams have the same local port: Envoy would reject one of the listeners.
-fn check_local_ports(upstreams: &[UpstreamArgument]) -> Result<(), UsageError> {
-    let mut ports = BTreeMap::new();
-    for upstream in upstreams {
-        if let Some(other) = ports.insert(upstream.local_port(), upstream) {
-            return Err(UsageError(format!(
-                "two upstreams have the local port {}: `{other}` and `{upstream}`; give each upstream its own port",
-                upstream.local_port()
-            )));
-        }
-    }
-    Ok(())
 }
 
 /// The advice for root, who would run the printed command as root; none for other users. Envoy opens the files that its

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use ironmesh_config_language::{Document, yaml_value};
 use ironmesh_sidecar::envoy::{self, EnvoyPorts};
 use ironmesh_sidecar::{
-    DRIVERS, DriverSettings, Patch, PatchError, ProcessCommand, SidecarDriver, UnknownDriver,
-    Workload,
+    DRIVERS, DriverSettings, Patch, PatchError, ProcessCommand, SidecarDriver, SidecarProcess,
+    UnknownDriver, Workload,
 };
 use serde_json::Value;
 
@@ -119,15 +119,16 @@ fn read_overlay(path: &Path) -> Result<Value, PatchFolderError> {
 
 /// The files of a patch that differ from those in use, written beside them. Dropped, it removes them.
 #[derive(Debug)]
-pub struct StagedPatch<'a> {
-    folder: &'a Path,
-    patch: &'a Patch,
+pub struct StagedPatch {
+    folder: PathBuf,
+    process: Option<SidecarProcess>,
     changed: Vec<&'static str>,
 }
 
 /// Writes the changed files of `patch` beside those in `folder`, which stay in use.
-pub fn stage<'a>(folder: &'a Path, patch: &'a Patch) -> Result<StagedPatch<'a>, PatchFolderError> {
-    let mut staged = StagedPatch { folder, patch, changed: Vec::new() };
+pub fn stage(folder: &Path, patch: &Patch) -> Result<StagedPatch, PatchFolderError> {
+    let process = patch.process.clone();
+    let mut staged = StagedPatch { folder: folder.to_owned(), process, changed: Vec::new() };
     for file in &patch.files {
         let path = folder.join(file.name);
         if fs_err::read_to_string(&path).is_ok_and(|present| present == file.content) {
@@ -145,7 +146,7 @@ pub fn stage<'a>(folder: &'a Path, patch: &'a Patch) -> Result<StagedPatch<'a>, 
     Ok(staged)
 }
 
-impl StagedPatch<'_> {
+impl StagedPatch {
     /// The names of the files that the patch changes.
     pub fn changed(&self) -> &[&'static str] {
         &self.changed
@@ -153,7 +154,7 @@ impl StagedPatch<'_> {
 
     /// The command by which the sidecar's program checks the configuration; none if it has no process.
     pub fn validation(&self) -> Option<ProcessCommand> {
-        let process = self.patch.process.as_ref()?;
+        let process = self.process.as_ref()?;
         let file = process.validation.file;
         let is_new = self.changed.contains(&file);
         let path = if is_new { self.path(file) } else { self.folder.join(file) };
@@ -173,8 +174,8 @@ impl StagedPatch<'_> {
                 return Err(PatchFolderError::File { action: "replace", path, source });
             }
         }
-        let synced = File::open(self.folder).and_then(|folder| folder.sync_all());
-        let path = self.folder.to_owned();
+        let synced = File::open(&self.folder).and_then(|folder| folder.sync_all());
+        let path = self.folder.clone();
         synced.map_err(|source| PatchFolderError::File { action: "sync", path, source })
     }
 
@@ -184,7 +185,7 @@ impl StagedPatch<'_> {
     }
 }
 
-impl Drop for StagedPatch<'_> {
+impl Drop for StagedPatch {
     fn drop(&mut self) {
         for name in &self.changed {
             drop(fs_err::remove_file(self.path(name)));

@@ -11,9 +11,6 @@ use crate::Admin;
 /// The name of the socket in the folder of the bootstrap.
 const SOCKET: &str = "admin.sock";
 
-/// The name of the agent's socket in the same folder. The agent may be missing: Envoy then answers 503.
-const AGENT_SOCKET: &str = "agent.sock";
-
 /// The mode of the socket: 0600. (Envoy reads it as a decimal number.)
 const MODE: u32 = 0o600;
 
@@ -28,6 +25,19 @@ const AGENT_CLUSTER: &str = "ironmesh-agent";
 
 /// The paths that other local users may read.
 const READABLE: [&str; 2] = ["/stats/prometheus", "/ready"];
+
+/// The path of Envoy's admin socket in the folder of its proxy.
+pub fn admin_socket(folder: &Path) -> PathBuf {
+    folder.join(SOCKET)
+}
+
+/// The path of the agent's socket for the proxy in `folder`: beside the folder, because the agent runs before it exists.
+/// Its path is as long as that of Envoy's admin socket. Without an agent, Envoy answers 503.
+pub fn agent_socket(folder: &Path) -> PathBuf {
+    let mut name = folder.file_name().unwrap_or_default().to_owned();
+    name.push(".agent.sock");
+    folder.with_file_name(name)
+}
 
 /// The path of Envoy's admin socket is longer than Linux allows.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -90,7 +100,7 @@ impl Bootstrap<'_> {
 
     /// The cluster of the agent; none if the path of its socket is too long.
     pub(super) fn agent_cluster(&self) -> Option<Value> {
-        let path = self.workload.folder.join(AGENT_SOCKET);
+        let path = agent_socket(&self.workload.folder);
         let fits = path.as_os_str().len() <= MAX_PATH_BYTES;
         fits.then(|| local_cluster(AGENT_CLUSTER, &json!({ "pipe": { "path": path } })))
     }

@@ -127,7 +127,7 @@ fn bootstrap_has_the_ports_of_the_settings_and_the_agents_metrics() {
     );
     let address = "load_assignment/endpoints/0/lb_endpoints/0/endpoint/address/pipe/path";
     let socket = at(&format!("/static_resources/clusters/2/{address}"));
-    assert_eq!(socket, "/var/lib/ironmesh/proxy/agent.sock");
+    assert_eq!(socket, "/var/lib/ironmesh/proxy.agent.sock");
 }
 
 #[test]

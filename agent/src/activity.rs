@@ -1,0 +1,133 @@
+//! What the running agent knows of itself: its phase, its renewals, and the last errors.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+/// The most errors that are kept.
+const MAX_ERRORS: usize = 10;
+
+/// What the agent does.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AgentPhase {
+    /// It enrolls the machine, again and again until that succeeds.
+    #[default]
+    Joining,
+    /// It waits for a token: there is none, or the control plane rejected it.
+    WaitingForToken,
+    /// The machine is enrolled, and the agent renews its certificate.
+    Enrolled,
+    /// The proxy is revoked: only a new enrollment helps.
+    Revoked,
+}
+
+/// An error of the agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentFailure {
+    /// When it happened last.
+    pub at: Timestamp,
+    /// What failed, where, and what to do.
+    pub error: String,
+    /// How often it happened in a row.
+    pub count: u64,
+}
+
+/// What the running agent knows of itself.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct AgentActivity {
+    /// What it does.
+    pub phase: AgentPhase,
+    /// When it started.
+    pub started_at: Option<Timestamp>,
+    /// When it last renewed the certificate.
+    pub renewed_at: Option<Timestamp>,
+    /// How many renewals succeeded.
+    pub renewals: u64,
+    /// How many renewals failed.
+    pub failed_renewals: u64,
+    /// When the next renewal is due.
+    pub next_renewal_at: Option<Timestamp>,
+    /// The last errors, the newest last. A success of the same work ends none of them: `at` says when they were.
+    pub errors: VecDeque<AgentFailure>,
+    /// Whether the last renewal or join failed.
+    pub is_failing: bool,
+}
+
+/// The activity of the running agent. The tasks of the agent write it; the status socket reads it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct AgentState(Arc<Mutex<AgentActivity>>);
+
+impl AgentState {
+    pub(crate) fn new(now: Timestamp) -> Self {
+        let state = Self::default();
+        state.0.lock().started_at = Some(now);
+        state
+    }
+
+    /// A copy of it.
+    pub(crate) fn activity(&self) -> AgentActivity {
+        self.0.lock().clone()
+    }
+
+    pub(crate) fn enter(&self, phase: AgentPhase) {
+        self.0.lock().phase = phase;
+    }
+
+    pub(crate) fn succeeded(&self) {
+        self.0.lock().is_failing = false;
+    }
+
+    pub(crate) fn next_renewal(&self, at: Timestamp) {
+        self.0.lock().next_renewal_at = Some(at);
+    }
+
+    pub(crate) fn renewed(&self, now: Timestamp) {
+        let mut activity = self.0.lock();
+        activity.renewed_at = Some(now);
+        activity.renewals += 1;
+        activity.is_failing = false;
+    }
+
+    pub(crate) fn renewal_failed(&self) {
+        self.0.lock().failed_renewals += 1;
+    }
+
+    /// Notes an error. The same one again only counts.
+    pub(crate) fn failed(&self, error: &str, now: Timestamp) {
+        let mut activity = self.0.lock();
+        activity.is_failing = true;
+        if let Some(last) = activity.errors.back_mut().filter(|last| last.error == error) {
+            last.count += 1;
+            last.at = now;
+            return;
+        }
+        if activity.errors.len() == MAX_ERRORS {
+            activity.errors.pop_front();
+        }
+        activity.errors.push_back(AgentFailure { at: now, error: error.to_owned(), count: 1 });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_bounded_and_repeated_ones_count() {
+        let now = Timestamp::now();
+        let state = AgentState::new(now);
+        for number in 0..2 * MAX_ERRORS {
+            state.failed(&format!("error {number}"), now);
+            state.failed(&format!("error {number}"), now);
+        }
+        let activity = state.activity();
+        assert_eq!(activity.errors.len(), MAX_ERRORS);
+        let last = activity.errors.back().unwrap();
+        assert_eq!((&*last.error, last.count), ("error 19", 2));
+        assert!(activity.is_failing);
+    }
+}

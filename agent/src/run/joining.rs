@@ -1,0 +1,116 @@
+//! The join of the running agent, repeated until the machine is enrolled.
+
+use std::io::Read as _;
+use std::path::Path;
+use std::time::Duration;
+
+use ironmesh_catalog::Secret;
+use ironmesh_catalog::backoff::Backoff;
+use ironmesh_catalog::text::chain;
+use ironmesh_sidecar::Admin;
+use jiff::Timestamp;
+use tokio::time::sleep;
+
+use crate::activity::{AgentPhase, AgentState};
+use crate::error::AgentError;
+use crate::join::{MachineJoin, join as join_once};
+use crate::settings::AgentSettings;
+
+/// The most bytes that are read of a token file: more than any token has.
+const MAX_TOKEN_FILE: u64 = 4096;
+
+/// The interval in which the agent looks for a new token.
+const TOKEN_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The waits between two joins.
+const LEAST_WAIT: Duration = Duration::from_secs(2);
+const MOST_WAIT: Duration = Duration::from_secs(60);
+
+/// Enrolls the machine. Returns when the folder of the proxy exists.
+///
+/// A control plane that cannot be reached, or is not the expected one, is tried again. After a rejected token the
+/// agent waits until the file has another one: the same token again would raise an alarm.
+pub(super) async fn join(
+    settings: &AgentSettings,
+    token_file: Option<&Path>,
+    state: &AgentState,
+) -> Result<(), AgentError> {
+    let missing = |key| AgentError::NotConfigured { folder: settings.folder.clone(), key };
+    if settings.control_plane.is_empty() {
+        return Err(missing("control_plane"));
+    }
+    if settings.ca_hashes.is_empty() {
+        return Err(missing("ca_hash"));
+    }
+    let token_file = token_file.ok_or_else(|| missing("token_file"))?;
+    let metadata = settings.listeners.node_metadata()?;
+    let mut backoff = Backoff::new(LEAST_WAIT, MOST_WAIT);
+    let mut rejected: Option<Secret> = None;
+    while !settings.folder.exists() {
+        let token = match read_token(token_file) {
+            Ok(token) if rejected.as_ref() != Some(&token) => token,
+            Ok(_) => {
+                sleep(TOKEN_INTERVAL).await;
+                continue;
+            }
+            Err(error) => {
+                state.enter(AgentPhase::WaitingForToken);
+                report(&error, state);
+                sleep(TOKEN_INTERVAL).await;
+                continue;
+            }
+        };
+        state.enter(AgentPhase::Joining);
+        let request = MachineJoin {
+            addresses: settings.control_plane.clone(),
+            ca_hashes: settings.ca_hashes.clone(),
+            token: token.clone(),
+            address: settings.address,
+            metadata: &metadata,
+            admin: if settings.admin_tcp { Admin::Tcp } else { Admin::Socket },
+            out: &settings.folder,
+        };
+        match Box::pin(join_once(request)).await {
+            Ok(machine) => {
+                state.succeeded();
+                tracing::info!(proxy = %machine.name, id = %machine.id, service = %machine.service, "the machine is enrolled");
+                for note in machine.notes {
+                    tracing::info!(note, "note of the control plane");
+                }
+            }
+            Err(error) if error.is_rejected_token() => {
+                state.enter(AgentPhase::WaitingForToken);
+                report(&error, state);
+                rejected = Some(token);
+            }
+            Err(error) => {
+                report(&error, state);
+                sleep(backoff.step()).await;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Notes and logs an error, once while it stays the same.
+fn report(error: &AgentError, state: &AgentState) {
+    let text = chain(error);
+    let is_known = state.activity().errors.back().is_some_and(|last| last.error == text);
+    state.failed(&text, Timestamp::now());
+    if !is_known {
+        tracing::error!(error = text, "the machine is not enrolled yet");
+    }
+}
+
+fn read_token(file: &Path) -> Result<Secret, AgentError> {
+    let mut text = String::new();
+    let read = fs_err::File::open(file)
+        .and_then(|file| file.take(MAX_TOKEN_FILE).read_to_string(&mut text));
+    let secret = Secret::new(text);
+    match read {
+        Ok(_) => Ok(secret),
+        Err(source) => {
+            Err(AgentError::File { action: "read the token", path: file.to_owned(), source })
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! The renewal loop of the running agent.
+
+use std::time::Duration;
+
+use ironmesh_catalog::backoff::Backoff;
+use ironmesh_catalog::text::chain;
+use jiff::Timestamp;
+use tokio::time::sleep;
+
+use crate::activity::{AgentPhase, AgentState};
+use crate::error::AgentError;
+use crate::renew::{RenewOutcome, RenewWhen, renew};
+use crate::settings::AgentSettings;
+
+/// The longest sleep: the wall clock may be set, and the folder may be replaced.
+const MOST_SLEEP: Duration = Duration::from_secs(60);
+
+/// The waits after failures.
+const LEAST_WAIT: Duration = Duration::from_secs(30);
+const MOST_WAIT: Duration = Duration::from_secs(3600);
+
+/// Renews the certificate whenever that is due. Returns when the folder of the proxy is gone.
+pub(super) async fn renew_until_removed(settings: &AgentSettings, state: &AgentState) {
+    let mut backoff = Backoff::new(LEAST_WAIT, MOST_WAIT);
+    state.enter(AgentPhase::Enrolled);
+    while settings.folder.exists() {
+        let now = Timestamp::now();
+        let renewed = renew(&settings.folder, RenewWhen::Due, now, &settings.control_plane).await;
+        let wait = match renewed {
+            Ok(RenewOutcome::NotDue { due_at, .. }) => {
+                state.next_renewal(due_at);
+                backoff = Backoff::new(LEAST_WAIT, MOST_WAIT);
+                let until = due_at.duration_since(now);
+                Duration::try_from(until)
+                    .unwrap_or_default()
+                    .clamp(Duration::from_secs(1), MOST_SLEEP)
+            }
+            Ok(RenewOutcome::Renewed { name, expires_at, .. }) => {
+                state.renewed(now);
+                tracing::info!(proxy = %name, %expires_at, "the certificate is renewed");
+                continue;
+            }
+            // An operator renews at this moment.
+            Err(AgentError::Locked { .. }) => LEAST_WAIT,
+            Err(error) => {
+                if error.is_revoked() {
+                    state.enter(AgentPhase::Revoked);
+                }
+                state.renewal_failed();
+                let text = chain(&error);
+                state.failed(&text, now);
+                let wait = backoff.step();
+                tracing::error!(error = text, retry_in = ?wait, "cannot renew the certificate");
+                wait
+            }
+        };
+        sleep_or_removed(wait, settings).await;
+    }
+}
+
+/// Sleeps, but not past the removal of the folder by more than [`MOST_SLEEP`].
+async fn sleep_or_removed(mut wait: Duration, settings: &AgentSettings) {
+    while !wait.is_zero() && settings.folder.exists() {
+        let part = wait.min(MOST_SLEEP);
+        sleep(part).await;
+        wait = wait.saturating_sub(part);
+    }
+}

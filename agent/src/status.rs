@@ -1,0 +1,218 @@
+//! The status of a machine: its certificate, its agent, its Envoy and its connection to the control plane.
+//!
+//! It is collected from files and sockets whenever it is asked for, so it does not depend on a running agent. It
+//! changes nothing.
+
+mod envoy_report;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ironmesh_catalog::text::chain;
+use ironmesh_catalog::{ProxyId, ServiceName};
+use ironmesh_cert::peer::VerifiedProxy;
+use ironmesh_enrollment::{ControlPlaneAddress, ProxyStatus, ProxySync};
+use ironmesh_sidecar::envoy::{self, agent_socket};
+use ironmesh_sidecar_folder::{ENROLLMENT, EnrollmentState};
+use jiff::{SignedDuration, Timestamp};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
+use serde::{Deserialize, Serialize};
+
+use crate::activity::{AgentActivity, AgentPhase};
+use crate::control_plane::ProxyControlPlane;
+use crate::due::due_at;
+use crate::local_http;
+pub use envoy_report::{EnvoyReport, ServiceCertificateReport};
+
+/// The time limit of the question to the control plane.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+
+/// After this time without an ACK a proxy is late: each wait for other proxies ends after 15 s.
+const LATE: SignedDuration = SignedDuration::from_secs(20);
+
+/// The status of a machine.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct MachineStatus {
+    /// What is wrong, the most important first; empty if nothing is.
+    pub problems: Vec<String>,
+    /// The folder of the proxy.
+    pub folder: PathBuf,
+    /// The enrolled proxy; none if the machine is not enrolled.
+    pub proxy: Option<EnrolledProxy>,
+    /// The running agent; none if it does not run.
+    pub agent: Option<AgentActivity>,
+    /// The running Envoy; none if it does not run.
+    pub envoy: Option<EnvoyReport>,
+    /// The proxy as the control plane sees it; none if it does not answer.
+    pub control_plane: Option<ProxyStatus>,
+    /// The health probes of the applications. No version probes yet.
+    pub probes: Vec<serde_json::Value>,
+}
+
+/// The enrolled proxy, by its certificate.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct EnrolledProxy {
+    /// Its id.
+    pub id: ProxyId,
+    /// The service that its certificate names: the first one when it was issued.
+    pub service: ServiceName,
+    /// The serial number of the certificate, in hexadecimal.
+    pub serial: String,
+    /// When the certificate was issued; none if that is unknown.
+    pub issued_at: Option<Timestamp>,
+    /// From when on the agent renews it.
+    pub due_at: Timestamp,
+    /// When it expires.
+    pub expires_at: Timestamp,
+}
+
+impl MachineStatus {
+    /// Collects the status of the proxy in `folder`. The control plane is asked at `addresses`, or at those of the
+    /// enrollment if there are none.
+    pub async fn collect(folder: &Path, addresses: &[ControlPlaneAddress], now: Timestamp) -> Self {
+        let mut problems = Vec::new();
+        let proxy = enrolled_proxy(folder, now, &mut problems);
+        let agent = agent(folder, &mut problems).await;
+        let (mut envoy, mut control_plane) = (None, None);
+        if proxy.is_some() {
+            envoy = EnvoyReport::collect(folder, &mut problems).await;
+            control_plane = ask(folder, addresses, now, &mut problems).await;
+        }
+        let (folder, probes) = (folder.to_owned(), Vec::new());
+        Self { problems, folder, proxy, agent, envoy, control_plane, probes }
+    }
+}
+
+/// When the certificate in the folder expires, if it can be read.
+pub(crate) fn certificate_expiry(folder: &Path) -> Option<Timestamp> {
+    certificate(folder).ok().map(|proxy| proxy.not_after)
+}
+
+fn certificate(folder: &Path) -> Result<VerifiedProxy, String> {
+    let path = folder.join(envoy::CERTIFICATE);
+    let pem = fs_err::read(&path).map_err(|error| error.to_string())?;
+    CertificateDer::from_pem_slice(&pem)
+        .map_err(|_| "it is no PEM certificate".to_owned())
+        .and_then(|leaf| VerifiedProxy::read(&leaf).map_err(|error| error.to_string()))
+        .map_err(|problem| format!("`{}` is unusable: {problem}", path.display()))
+}
+
+fn enrolled_proxy(
+    folder: &Path,
+    now: Timestamp,
+    problems: &mut Vec<String>,
+) -> Option<EnrolledProxy> {
+    if !folder.exists() {
+        problems
+            .push(format!("the machine is not enrolled: `{}` does not exist", folder.display()));
+        return None;
+    }
+    let proxy = match certificate(folder) {
+        Ok(proxy) => proxy,
+        Err(problem) => {
+            problems.push(problem);
+            return None;
+        }
+    };
+    let state = fs_err::read_to_string(folder.join(ENROLLMENT)).ok();
+    let state = state.and_then(|text| EnrollmentState::parse(&text).ok());
+    let issued_at = state.and_then(|state| state.issued_at);
+    let due_at = due_at(&proxy, issued_at);
+    let expires_at = proxy.not_after;
+    // A renewal that works is made soon after it is due.
+    let late = SignedDuration::from_hours(24).min(expires_at.duration_since(due_at) / 2);
+    if now >= expires_at {
+        problems.push(format!(
+            "the proxy certificate expired at {expires_at:.0}: Envoy cannot connect to the control plane; it can be renewed for 7 days from then"
+        ));
+    } else if now.duration_since(due_at) > late {
+        problems.push(format!(
+            "the proxy certificate is overdue for renewal since {due_at:.0} and expires at {expires_at:.0}"
+        ));
+    }
+    Some(EnrolledProxy {
+        id: proxy.identity.proxy,
+        service: proxy.identity.service.clone(),
+        serial: proxy.serial,
+        issued_at,
+        due_at,
+        expires_at,
+    })
+}
+
+/// Asks the control plane for the state of the proxy.
+async fn ask(
+    folder: &Path,
+    addresses: &[ControlPlaneAddress],
+    now: Timestamp,
+    problems: &mut Vec<String>,
+) -> Option<ProxyStatus> {
+    let answer = match ProxyControlPlane::open(folder, addresses, ANSWER_LIMIT) {
+        Ok(control_plane) => control_plane.status().await,
+        Err(error) => Err(error),
+    };
+    let status = match answer {
+        Ok(status) => status,
+        Err(error) => {
+            problems.push(chain(&error));
+            return None;
+        }
+    };
+    let is_late = status.sync_since.is_some_and(|since| now.duration_since(since) > LATE);
+    match status.sync {
+        ProxySync::Nacked => problems.push(format!(
+            "Envoy NACKs a resource, and a fallback is active: `ironmesh proxy show {}` on the control-plane host says which",
+            status.name
+        )),
+        ProxySync::Disconnected => {
+            problems.push("the control plane has no xDS stream of this proxy".to_owned());
+        }
+        ProxySync::Updating | ProxySync::Held if is_late => problems.push(format!(
+            "Envoy has not ACKed its resources since {:.0}",
+            status.sync_since.unwrap_or(now)
+        )),
+        _ => {}
+    }
+    if let Some(since) = status.leaving_since {
+        problems.push(format!("the proxy leaves the mesh since {since:.0}: callers do not use it"));
+    }
+    Some(status)
+}
+
+async fn agent(folder: &Path, problems: &mut Vec<String>) -> Option<AgentActivity> {
+    let body = local_http::get(&agent_socket(folder), "/activity").await;
+    let activity = body.and_then(|body| {
+        serde_json::from_slice::<AgentActivity>(&body).map_err(|error| {
+            local_http::LocalHttpError::Invalid {
+                socket: agent_socket(folder).display().to_string(),
+                problem: error.to_string(),
+            }
+        })
+    });
+    match activity {
+        Err(error) if error.is_absent() => {
+            problems.push("the agent does not run: start it with `ironmesh agent run`".to_owned());
+            None
+        }
+        Err(error) => {
+            problems.push(format!("the agent does not answer: {error}"));
+            None
+        }
+        Ok(activity) => {
+            match activity.phase {
+                AgentPhase::Revoked => problems.push(
+                    "the proxy is revoked: remove its folder and enroll the machine again with a new token".to_owned(),
+                ),
+                AgentPhase::WaitingForToken => {
+                    problems.push("the agent waits for a new token".to_owned());
+                }
+                AgentPhase::Joining | AgentPhase::Enrolled => {}
+            }
+            if let Some(last) = activity.errors.back().filter(|_| activity.is_failing) {
+                problems.push(format!("the last attempt of the agent failed: {}", last.error));
+            }
+            Some(activity)
+        }
+    }
+}

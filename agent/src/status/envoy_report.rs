@@ -1,0 +1,167 @@
+//! The running Envoy, by its admin interface.
+
+use std::path::Path;
+
+use ironmesh_sidecar::envoy::admin_socket;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::local_http::{LocalHttpError, get};
+
+/// The statistic that is 1 while Envoy has an xDS stream.
+const CONNECTED: &str = "control_plane.connected_state";
+
+/// The running Envoy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EnvoyReport {
+    /// Its version, such as `1.40.0`.
+    pub version: String,
+    /// Its state: `live`, `initializing`, `pre_initializing` or `draining`.
+    pub state: String,
+    /// Its epoch: how many hot restarts led to it.
+    pub epoch: u32,
+    /// How long this epoch has run, in seconds.
+    pub uptime_seconds: u64,
+    /// Whether it has an xDS stream.
+    pub is_connected: bool,
+    /// The certificates that it presents and trusts, by their expiry.
+    pub certificates: Vec<ServiceCertificateReport>,
+}
+
+/// A certificate that Envoy has loaded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceCertificateReport {
+    /// Its SPIFFE ID.
+    pub uri: String,
+    /// When it begins to be valid.
+    pub valid_from: Timestamp,
+    /// When it expires.
+    pub expires_at: Timestamp,
+}
+
+/// Envoy's response to `/server_info`, as far as it is read.
+#[derive(Debug, Deserialize)]
+struct ServerInfo {
+    version: String,
+    state: String,
+    #[serde(default)]
+    uptime_current_epoch: String,
+    #[serde(default)]
+    command_line_options: Options,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Options {
+    #[serde(default)]
+    restart_epoch: u32,
+}
+
+/// Envoy's response to `/certs`.
+#[derive(Debug, Deserialize)]
+struct Certificates {
+    #[serde(default)]
+    certificates: Vec<Loaded>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Loaded {
+    #[serde(default)]
+    cert_chain: Vec<Details>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Details {
+    #[serde(default)]
+    subject_alt_names: Vec<Name>,
+    valid_from: Timestamp,
+    expiration_time: Timestamp,
+}
+
+#[derive(Debug, Deserialize)]
+struct Name {
+    #[serde(default)]
+    uri: String,
+}
+
+impl EnvoyReport {
+    /// Reads the report; none with a problem if there is no Envoy.
+    pub(super) async fn collect(folder: &Path, problems: &mut Vec<String>) -> Option<Self> {
+        match read(&admin_socket(folder)).await {
+            Ok(report) => {
+                if report.state != "live" {
+                    problems.push(format!("Envoy is not live: its state is {}", report.state));
+                }
+                if !report.is_connected {
+                    problems.push("Envoy has no xDS stream to the control plane: it keeps its last configuration".to_owned());
+                }
+                Some(report)
+            }
+            Err(error) if error.is_absent() => {
+                problems.push(
+                    "Envoy does not run, or its admin interface is not on its socket: start it with `ironmesh envoy run`".to_owned(),
+                );
+                None
+            }
+            Err(error) => {
+                problems.push(format!("Envoy does not answer: {error}"));
+                None
+            }
+        }
+    }
+}
+
+async fn read(socket: &Path) -> Result<EnvoyReport, LocalHttpError> {
+    let info: ServerInfo = json(socket, "/server_info").await?;
+    let loaded: Certificates = json(socket, "/certs").await?;
+    let stats = get(socket, &format!("/stats?filter=^{}$", CONNECTED.replace('.', "%5C."))).await?;
+    let stats = String::from_utf8_lossy(&stats);
+    let mut certificates: Vec<_> = loaded.certificates.into_iter().filter_map(report).collect();
+    certificates.sort_by(|a, b| (a.expires_at, &a.uri).cmp(&(b.expires_at, &b.uri)));
+    certificates.dedup();
+    Ok(EnvoyReport {
+        version: version(&info.version),
+        state: info.state.to_lowercase(),
+        epoch: info.command_line_options.restart_epoch,
+        uptime_seconds: info.uptime_current_epoch.trim_end_matches('s').parse().unwrap_or_default(),
+        is_connected: stats.lines().any(|line| line == format!("{CONNECTED}: 1")),
+        certificates,
+    })
+}
+
+/// The leaf of a loaded certificate that has a SPIFFE ID.
+fn report(loaded: Loaded) -> Option<ServiceCertificateReport> {
+    let leaf = loaded.cert_chain.into_iter().next()?;
+    let name = leaf.subject_alt_names.into_iter().find(|name| name.uri.starts_with("spiffe://"))?;
+    Some(ServiceCertificateReport {
+        uri: name.uri,
+        valid_from: leaf.valid_from,
+        expires_at: leaf.expiration_time,
+    })
+}
+
+/// The version number in `HASH/1.40.0/Clean/RELEASE/BoringSSL`.
+fn version(text: &str) -> String {
+    text.split('/').nth(1).unwrap_or(text).to_owned()
+}
+
+async fn json<T: serde::de::DeserializeOwned>(
+    socket: &Path,
+    path: &str,
+) -> Result<T, LocalHttpError> {
+    let body = get(socket, path).await?;
+    serde_json::from_slice(&body).map_err(|error| LocalHttpError::Invalid {
+        socket: socket.display().to_string(),
+        problem: format!("{path} with {error}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn version_is_the_number_in_envoys_text() {
+        assert_eq!(version("abc/1.40.0/Clean/RELEASE/BoringSSL"), "1.40.0");
+        assert_eq!(version("1.40"), "1.40");
+    }
+}

@@ -1,0 +1,54 @@
+//! `ironmesh agent run`: runs the agent until a signal stops it.
+
+use std::env;
+use std::path::PathBuf;
+
+use ironmesh_agent::AgentSettings;
+use ironmesh_catalog::text::chain;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::cli::{AgentConfigArgument, Output};
+use crate::exit::{self, ExitWith};
+use crate::log;
+
+/// The name of the systemd credential with the join token.
+const TOKEN_CREDENTIAL: &str = "join-token";
+
+/// Runs the agent. With JSON output, the reason of a failure is a line of the log.
+pub(crate) async fn run(arguments: &AgentConfigArgument, output: Output) -> anyhow::Result<()> {
+    log::init(output);
+    match (output, Box::pin(run_until_stopped(arguments)).await) {
+        (Output::Json, Err(error)) => {
+            log::write_failure("agent failed", &chain(error.as_ref()));
+            Err(ExitWith(exit::number(&error)).into())
+        }
+        (_, result) => result,
+    }
+}
+
+async fn run_until_stopped(arguments: &AgentConfigArgument) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let settings = AgentSettings::read(&arguments.config)?;
+    let folder = settings.folder.clone();
+    let credential = env::var_os("CREDENTIALS_DIRECTORY");
+    let credential = credential.map(|directory| PathBuf::from(directory).join(TOKEN_CREDENTIAL));
+    let stop = CancellationToken::new();
+    let ready = || tracing::info!(folder = %folder.display(), "the agent has started");
+    let agent = ironmesh_agent::run(settings, credential, stop.clone(), ready);
+    let signalled = async {
+        tokio::select! {
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
+        }
+    };
+    tokio::select! {
+        ended = agent => Ok(ended?),
+        name = signalled => {
+            tracing::info!(signal = name, "the agent stops; Envoy goes on");
+            stop.cancel();
+            Ok(())
+        }
+    }
+}
