@@ -20,7 +20,6 @@ mod due;
 mod error;
 mod join;
 mod listeners;
-mod local_http;
 mod lock;
 mod machine_folder;
 mod metrics;
@@ -30,6 +29,7 @@ mod run;
 mod settings;
 mod socket;
 mod status;
+mod supervised;
 #[cfg(test)]
 mod tests;
 
@@ -43,3 +43,4 @@ pub use renew::{RenewOutcome, RenewWhen, renew};
 pub use run::run;
 pub use settings::{AgentSettings, SETTINGS_FILE};
 pub use status::{EnrolledProxy, EnvoyReport, MachineStatus, ServiceCertificateReport};
+pub use supervised::run_envoy;

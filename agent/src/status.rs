@@ -4,10 +4,12 @@
 //! changes nothing.
 
 mod envoy_report;
+mod local;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ironmesh_agent_envoy::local_http::LocalAddress;
 use ironmesh_catalog::text::chain;
 use ironmesh_catalog::{ProxyId, ServiceName};
 use ironmesh_cert::peer::VerifiedProxy;
@@ -22,8 +24,10 @@ use serde::{Deserialize, Serialize};
 use crate::activity::{AgentActivity, AgentPhase};
 use crate::control_plane::ProxyControlPlane;
 use crate::due::due_at;
-use crate::local_http;
+use crate::settings::AgentSettings;
+use crate::supervised::admin_address;
 pub use envoy_report::{EnvoyReport, ServiceCertificateReport};
+use local::{AnswerError, get};
 
 /// The time limit of the question to the control plane.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
@@ -68,16 +72,19 @@ pub struct EnrolledProxy {
 }
 
 impl MachineStatus {
-    /// Collects the status of the proxy in `folder`. The control plane is asked at `addresses`, or at those of the
-    /// enrollment if there are none.
-    pub async fn collect(folder: &Path, addresses: &[ControlPlaneAddress], now: Timestamp) -> Self {
+    /// Collects the status of the machine with these settings.
+    pub async fn collect(settings: &AgentSettings, now: Timestamp) -> Self {
+        let folder = &*settings.folder;
         let mut problems = Vec::new();
         let proxy = enrolled_proxy(folder, now, &mut problems);
         let agent = agent(folder, &mut problems).await;
         let (mut envoy, mut control_plane) = (None, None);
         if proxy.is_some() {
-            envoy = EnvoyReport::collect(folder, &mut problems).await;
-            control_plane = ask(folder, addresses, now, &mut problems).await;
+            match admin_address(settings) {
+                Ok(admin) => envoy = EnvoyReport::collect(&admin, &mut problems).await,
+                Err(error) => problems.push(chain(&error)),
+            }
+            control_plane = ask(folder, &settings.control_plane, now, &mut problems).await;
         }
         let (folder, probes) = (folder.to_owned(), Vec::new());
         Self { problems, folder, proxy, agent, envoy, control_plane, probes }
@@ -181,14 +188,10 @@ async fn ask(
 }
 
 async fn agent(folder: &Path, problems: &mut Vec<String>) -> Option<AgentActivity> {
-    let body = local_http::get(&agent_socket(folder), "/activity").await;
-    let activity = body.and_then(|body| {
-        serde_json::from_slice::<AgentActivity>(&body).map_err(|error| {
-            local_http::LocalHttpError::Invalid {
-                socket: agent_socket(folder).display().to_string(),
-                problem: error.to_string(),
-            }
-        })
+    let address = LocalAddress::Socket(agent_socket(folder));
+    let activity = get(&address, "/activity").await.and_then(|body| {
+        let activity = serde_json::from_slice::<AgentActivity>(body.as_ref());
+        activity.map_err(|error| AnswerError::invalid(&address, &error))
     });
     match activity {
         Err(error) if error.is_absent() => {

@@ -52,7 +52,7 @@ impl Machine {
     }
 
     fn proxy(&self) -> VerifiedProxy {
-        MachineFolder::open(self.path()).unwrap().proxy
+        MachineFolder::open(self.path()).unwrap().files.proxy
     }
 
     /// The name, content and modification time of each file.
@@ -221,8 +221,8 @@ fn partly_written_key_is_made_anew_and_an_exposed_one_rejected() {
 fn request_of_a_stored_key_is_for_that_key() {
     let machine = Machine::new();
     let folder = MachineFolder::open(machine.path()).unwrap();
-    let request = proxy_csr(&folder.identity.key).unwrap();
+    let request = proxy_csr(&folder.files.identity.key).unwrap();
     let request = ironmesh_cert::MachineRequest::parse(&request).unwrap();
-    assert_eq!(request.public_key(), folder.proxy.public_key);
-    CertificateDer::from_pem_slice(folder.identity.certificate.as_bytes()).unwrap();
+    assert_eq!(request.public_key(), folder.files.proxy.public_key);
+    CertificateDer::from_pem_slice(folder.files.identity.certificate.as_bytes()).unwrap();
 }

@@ -18,7 +18,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use ironmesh_catalog::{Provider, ServiceName};
 
 use crate::explain::{self, Explained};
-pub(crate) use agent::{AgentCommand, AgentConfigArgument, AgentStatusArguments, JoinArguments};
+pub(crate) use agent::{AgentCommand, AgentConfigArgument, JoinArguments};
 pub(crate) use cert::{CertCommand, CertListArguments, CertStatusArguments};
 pub(crate) use envoy::EnvoyCommand;
 pub(crate) use journal::{JournalArguments, JournalStart};

@@ -13,7 +13,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ironmesh_catalog::text::escape_output;
+use ironmesh_catalog::text::{chain, escape_output};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tracing_subscriber::EnvFilter;
@@ -21,6 +21,7 @@ use tracing_subscriber::fmt::format::FmtSpan;
 
 use crate::cli::Output;
 use crate::color;
+use crate::exit::{self, ExitWith};
 
 /// Installs the subscriber, with the filter of `RUST_LOG`.
 pub(crate) fn init(output: Output) {
@@ -40,11 +41,20 @@ pub(crate) fn init(output: Output) {
     }
 }
 
-/// Logs the reason of a failure as a JSON line, regardless of `RUST_LOG`.
-pub(crate) fn write_failure(message: &str, reason: &str) {
-    let fields = json!({ "message": message, "reason": reason });
+/// The result of a run. With JSON output, the reason of a failure is a line of the log, regardless of `RUST_LOG`.
+pub(crate) fn finish(
+    event: &str,
+    result: anyhow::Result<()>,
+    output: Output,
+) -> anyhow::Result<()> {
+    let Err(error) = result else { return Ok(()) };
+    if output == Output::Text {
+        return Err(error);
+    }
+    let fields = json!({ "message": event, "reason": chain(error.as_ref()) });
     // If stderr cannot be written, the exit code alone reports the failure.
     let _ = io::stderr().write_all(escape_output(&json_line("ERROR", &fields)).as_bytes());
+    Err(ExitWith(exit::number(&error)).into())
 }
 
 /// A JSON log line that does not come from the subscriber.

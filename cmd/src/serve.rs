@@ -3,13 +3,11 @@
 mod signals;
 
 use anyhow::bail;
-use ironmesh_catalog::text::chain;
 use ironmesh_config_settings::PolicyLocation;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::{Output, ServeArguments};
-use crate::exit::{self, ExitWith};
 use crate::log;
 use crate::resolved_settings::ResolvedSettings;
 use signals::Signals;
@@ -18,14 +16,7 @@ use signals::Signals;
 /// log.
 pub(crate) async fn serve(arguments: &ServeArguments, output: Output) -> anyhow::Result<()> {
     log::init(output);
-    let result = Box::pin(run(arguments)).await;
-    match (output, result) {
-        (Output::Json, Err(error)) => {
-            log::write_failure("control plane failed", &chain(error.as_ref()));
-            Err(ExitWith(exit::number(&error)).into())
-        }
-        (_, result) => result,
-    }
+    log::finish("control plane failed", Box::pin(run(arguments)).await, output)
 }
 
 async fn run(arguments: &ServeArguments) -> anyhow::Result<()> {

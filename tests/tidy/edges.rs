@@ -17,6 +17,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     (
         "ironmesh-agent",
         &[
+            "ironmesh-agent-envoy",
             "ironmesh-catalog",
             "ironmesh-cert",
             "ironmesh-enrollment",

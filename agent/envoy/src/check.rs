@@ -140,6 +140,8 @@ fn problem_lines(log: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::local_http::LocalAddress;
+    use crate::plan::StagedFiles;
 
     #[test]
     fn problems_are_shown_without_log_prefixes() {
@@ -158,8 +160,9 @@ mod tests {
             bootstrap: folder.path().join("envoy.yaml"),
             arguments: Vec::new(),
             validation: Vec::new(),
+            staged: StagedFiles::none(),
             environment: Vec::new(),
-            admin: crate::EnvoyAdminAddress::Socket(folder.path().join("admin.sock")),
+            admin: LocalAddress::Socket(folder.path().join("admin.sock")),
             minimum_version: "1.39.0".parse().unwrap(),
             parent_shutdown_time: Duration::from_secs(60),
             drain_minimum: Duration::from_secs(5),

@@ -9,8 +9,8 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tokio::time::timeout;
 
-use crate::http1::{self, Http1Error};
-use crate::plan::{BoxError, EnvoyAdminAddress};
+use crate::local_http::{self, LocalAddress, LocalHttpError};
+use crate::plan::BoxError;
 use crate::progress::ReloadProgress;
 use crate::server::socket_path;
 use crate::status::SupervisorStatus;
@@ -75,16 +75,16 @@ impl SupervisorClient {
 
     /// Begins a reload, and returns its steps.
     pub async fn reload(&self) -> Result<ReloadEvents, SupervisorClientError> {
-        let address = EnvoyAdminAddress::Socket(self.socket.clone());
-        let response = timeout(LIMIT, http1::send(&address, Method::POST, "/reload"));
+        let address = LocalAddress::Socket(self.socket.clone());
+        let response = timeout(LIMIT, local_http::send(&address, Method::POST, "/reload"));
         let response = response.await.map_err(|_| self.timeout())?;
         let response = response.map_err(|error| self.failed(error))?;
         Ok(ReloadEvents { body: response.into_body(), unread: Vec::new() })
     }
 
     async fn exchange(&self, method: Method, path: &str) -> Result<Bytes, SupervisorClientError> {
-        let address = EnvoyAdminAddress::Socket(self.socket.clone());
-        let answer = timeout(LIMIT, http1::exchange(&address, method, path));
+        let address = LocalAddress::Socket(self.socket.clone());
+        let answer = timeout(LIMIT, local_http::exchange(&address, method, path));
         answer.await.map_err(|_| self.timeout())?.map_err(|error| self.failed(error))
     }
 
@@ -92,9 +92,9 @@ impl SupervisorClient {
         SupervisorClientError::Timeout { socket: self.socket.clone() }
     }
 
-    fn failed(&self, error: Http1Error) -> SupervisorClientError {
+    fn failed(&self, error: LocalHttpError) -> SupervisorClientError {
         match error {
-            Http1Error::Connect(source) => SupervisorClientError::Unreachable {
+            LocalHttpError::Connect(source) => SupervisorClientError::Unreachable {
                 socket: self.socket.clone(),
                 source: source.into(),
             },

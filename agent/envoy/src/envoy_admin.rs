@@ -10,8 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use crate::http1::{self, Http1Error};
-use crate::plan::EnvoyAdminAddress;
+use crate::local_http::{self, LocalAddress, LocalHttpError};
 
 /// The time limit of a request.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -26,7 +25,7 @@ const LISTENER_FIELDS: [&str; 3] = ["traffic_direction", "address", "stat_prefix
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EnvoyAdminError {
     #[error("Envoy's admin interface failed")]
-    Http(#[from] Http1Error),
+    Http(#[from] LocalHttpError),
     #[error("Envoy's admin interface has not answered within {} s", LIMIT.as_secs())]
     Timeout,
     #[error("Envoy's admin interface sent an unknown answer")]
@@ -69,16 +68,16 @@ impl ServerInfo {
 /// The client.
 #[derive(Debug, Clone)]
 pub(crate) struct EnvoyAdmin {
-    address: EnvoyAdminAddress,
+    address: LocalAddress,
 }
 
 impl EnvoyAdmin {
-    pub(crate) fn new(address: &EnvoyAdminAddress) -> Self {
+    pub(crate) fn new(address: &LocalAddress) -> Self {
         Self { address: address.clone() }
     }
 
     async fn request(&self, method: Method, path: &str) -> Result<Bytes, EnvoyAdminError> {
-        let answer = timeout(LIMIT, http1::exchange(&self.address, method, path)).await;
+        let answer = timeout(LIMIT, local_http::exchange(&self.address, method, path)).await;
         Ok(answer.map_err(|_| EnvoyAdminError::Timeout)??)
     }
 
@@ -112,7 +111,7 @@ impl EnvoyAdmin {
             match self.request(Method::GET, &path).await {
                 Ok(dump) => names.extend(inbound_in_dump(&serde_json::from_slice(&dump)?)),
                 // Envoy rejects a mask of resources that it does not have.
-                Err(EnvoyAdminError::Http(Http1Error::Status { .. })) => {}
+                Err(EnvoyAdminError::Http(LocalHttpError::Status { .. })) => {}
                 Err(error) => return Err(error),
             }
         }

@@ -18,7 +18,7 @@ mod client;
 mod elf;
 mod envoy_admin;
 mod error;
-mod http1;
+pub mod local_http;
 mod lock;
 mod notify;
 mod plan;
@@ -34,9 +34,7 @@ mod supervisor;
 
 pub use client::{ReloadEvents, SupervisorClient, SupervisorClientError};
 pub use error::{CheckError, SupervisorError};
-pub use plan::{
-    BoxError, EnvoyAdminAddress, EnvoyPlan, LeaveCall, LeaveOutcome, PlanSource, StagedFiles,
-};
+pub use plan::{BoxError, EnvoyPlan, LeaveCall, LeaveOutcome, PlanSource, StagedFiles};
 pub use progress::ReloadProgress;
 pub use release::{EnvoyRelease, MalformedRelease};
 pub use status::{EnvoyEpoch, EnvoyState, PreviousEpoch, SupervisorStatus};

@@ -3,12 +3,12 @@
 use std::error::Error;
 use std::ffi::OsString;
 use std::fmt;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::local_http::LocalAddress;
 use crate::release::EnvoyRelease;
 
 /// An error of the caller's functions.
@@ -55,7 +55,7 @@ pub struct EnvoyPlan {
     /// Variables to add to the environment of the program.
     pub environment: Vec<(OsString, OsString)>,
     /// The address of Envoy's admin interface.
-    pub admin: EnvoyAdminAddress,
+    pub admin: LocalAddress,
     /// The oldest Envoy that has what the bootstrap needs.
     pub minimum_version: EnvoyRelease,
     /// How long an epoch lives after a hot restart, as `arguments` set it. Its established TCP connections end then.
@@ -64,15 +64,6 @@ pub struct EnvoyPlan {
     pub drain_minimum: Duration,
     /// The longest drain before a stop. Established TCP connections end then.
     pub drain_maximum: Duration,
-}
-
-/// The address of Envoy's admin interface.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum EnvoyAdminAddress {
-    /// A Unix socket.
-    Socket(PathBuf),
-    /// A TCP port, on loopback.
-    Tcp(SocketAddr),
 }
 
 /// The answer to a leave request.

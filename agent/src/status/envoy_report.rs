@@ -1,12 +1,10 @@
 //! The running Envoy, by its admin interface.
 
-use std::path::Path;
-
-use ironmesh_sidecar::envoy::admin_socket;
+use ironmesh_agent_envoy::local_http::LocalAddress;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::local_http::{LocalHttpError, get};
+use super::local::{AnswerError, get};
 
 /// The statistic that is 1 while Envoy has an xDS stream.
 const CONNECTED: &str = "control_plane.connected_state";
@@ -85,8 +83,8 @@ struct Name {
 
 impl EnvoyReport {
     /// Reads the report; none with a problem if there is no Envoy.
-    pub(super) async fn collect(folder: &Path, problems: &mut Vec<String>) -> Option<Self> {
-        match read(&admin_socket(folder)).await {
+    pub(super) async fn collect(admin: &LocalAddress, problems: &mut Vec<String>) -> Option<Self> {
+        match read(admin).await {
             Ok(report) => {
                 if report.state != "live" {
                     problems.push(format!("Envoy is not live: its state is {}", report.state));
@@ -98,7 +96,7 @@ impl EnvoyReport {
             }
             Err(error) if error.is_absent() => {
                 problems.push(
-                    "Envoy does not run, or its admin interface is not on its socket: start it with `ironmesh envoy run`".to_owned(),
+                    "Envoy does not run, or this user may not ask it: start it with `ironmesh envoy run`".to_owned(),
                 );
                 None
             }
@@ -110,11 +108,11 @@ impl EnvoyReport {
     }
 }
 
-async fn read(socket: &Path) -> Result<EnvoyReport, LocalHttpError> {
-    let info: ServerInfo = json(socket, "/server_info").await?;
-    let loaded: Certificates = json(socket, "/certs").await?;
-    let stats = get(socket, &format!("/stats?filter=^{}$", CONNECTED.replace('.', "%5C."))).await?;
-    let stats = String::from_utf8_lossy(&stats);
+async fn read(admin: &LocalAddress) -> Result<EnvoyReport, AnswerError> {
+    let info: ServerInfo = json(admin, "/server_info").await?;
+    let loaded: Certificates = json(admin, "/certs").await?;
+    let stats = get(admin, &format!("/stats?filter=^{}$", CONNECTED.replace('.', "%5C."))).await?;
+    let stats = String::from_utf8_lossy(stats.as_ref());
     let mut certificates: Vec<_> = loaded.certificates.into_iter().filter_map(report).collect();
     certificates.sort_by(|a, b| (a.expires_at, &a.uri).cmp(&(b.expires_at, &b.uri)));
     certificates.dedup();
@@ -145,14 +143,11 @@ fn version(text: &str) -> String {
 }
 
 async fn json<T: serde::de::DeserializeOwned>(
-    socket: &Path,
+    admin: &LocalAddress,
     path: &str,
-) -> Result<T, LocalHttpError> {
-    let body = get(socket, path).await?;
-    serde_json::from_slice(&body).map_err(|error| LocalHttpError::Invalid {
-        socket: socket.display().to_string(),
-        problem: format!("{path} with {error}"),
-    })
+) -> Result<T, AnswerError> {
+    let body = get(admin, path).await?;
+    serde_json::from_slice(body.as_ref()).map_err(|error| AnswerError::invalid(admin, &error))
 }
 
 #[cfg(test)]

@@ -4,12 +4,10 @@ use std::env;
 use std::path::PathBuf;
 
 use ironmesh_agent::AgentSettings;
-use ironmesh_catalog::text::chain;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::{AgentConfigArgument, Output};
-use crate::exit::{self, ExitWith};
 use crate::log;
 
 /// The name of the systemd credential with the join token.
@@ -18,13 +16,7 @@ const TOKEN_CREDENTIAL: &str = "join-token";
 /// Runs the agent. With JSON output, the reason of a failure is a line of the log.
 pub(crate) async fn run(arguments: &AgentConfigArgument, output: Output) -> anyhow::Result<()> {
     log::init(output);
-    match (output, Box::pin(run_until_stopped(arguments)).await) {
-        (Output::Json, Err(error)) => {
-            log::write_failure("agent failed", &chain(error.as_ref()));
-            Err(ExitWith(exit::number(&error)).into())
-        }
-        (_, result) => result,
-    }
+    log::finish("agent failed", Box::pin(run_until_stopped(arguments)).await, output)
 }
 
 async fn run_until_stopped(arguments: &AgentConfigArgument) -> anyhow::Result<()> {

@@ -6,19 +6,13 @@ use ironmesh_agent::{AgentPhase, AgentSettings, MachineStatus};
 use ironmesh_enrollment::ProxySync;
 use jiff::Timestamp;
 
-use crate::cli::{AgentStatusArguments, Output};
+use crate::cli::{AgentConfigArgument, Output};
 use crate::stdout::{out, outln};
 
 /// Prints the status. Fails if there are problems.
-pub(crate) async fn status(arguments: &AgentStatusArguments, output: Output) -> anyhow::Result<()> {
-    let (folder, addresses) = match &arguments.folder {
-        Some(folder) => (folder.clone(), Vec::new()),
-        None => {
-            let settings = AgentSettings::read(&arguments.config.config)?;
-            (settings.folder, settings.control_plane)
-        }
-    };
-    let status = MachineStatus::collect(&folder, &addresses, Timestamp::now()).await;
+pub(crate) async fn status(arguments: &AgentConfigArgument, output: Output) -> anyhow::Result<()> {
+    let settings = AgentSettings::read(&arguments.config)?;
+    let status = MachineStatus::collect(&settings, Timestamp::now()).await;
     match output {
         Output::Json => outln!("{:#}", serde_json::to_value(&status)?)?,
         Output::Text => out!("{}", text(&status))?,

@@ -25,7 +25,7 @@ pub(crate) enum AgentCommand {
     /// Show the certificate, the Envoy and the agent of this machine, problems first
     ///
     /// Needs no running agent. Exits with 0 if there are no problems, otherwise with 1.
-    Status(AgentStatusArguments),
+    Status(AgentConfigArgument),
 }
 
 /// The flag that names the settings file of the machine.
@@ -34,16 +34,6 @@ pub(crate) struct AgentConfigArgument {
     /// Read settings from this file
     #[arg(long, value_name = "FILE", env = "IRONMESH_AGENT_CONFIG", default_value = SETTINGS_FILE)]
     pub(crate) config: PathBuf,
-}
-
-/// The arguments of `ironmesh agent status`.
-#[derive(Debug, Args)]
-pub(crate) struct AgentStatusArguments {
-    #[command(flatten)]
-    pub(crate) config: AgentConfigArgument,
-    /// Show the proxy in this folder [default: `folder` in the settings]
-    #[arg(long, value_name = "DIR", conflicts_with = "config")]
-    pub(crate) folder: Option<PathBuf>,
 }
 
 /// The arguments of `ironmesh agent join`.

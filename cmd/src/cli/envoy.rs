@@ -9,9 +9,8 @@ use super::agent::AgentConfigArgument;
 pub(crate) enum EnvoyCommand {
     /// Run Envoy until SIGTERM or SIGINT: check, start, restart, hot restart and drain it
     ///
-    /// The command checks Envoy's binary and bootstrap before each start, and restarts an Envoy that exits. SIGHUP
-    /// reloads, as `ironmesh envoy reload` does. SIGTERM and SIGINT drain Envoy and end it; a second one ends it at
-    /// once. It needs no control plane to run.
+    /// SIGHUP reloads, as `ironmesh envoy reload` does. SIGTERM and SIGINT drain Envoy and end it; a second one ends
+    /// it at once. The command needs no control plane. It waits until the machine is enrolled.
     Run(AgentConfigArgument),
     /// Replace the running Envoy by a hot restart, after a new binary, bootstrap or setting
     ///

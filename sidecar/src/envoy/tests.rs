@@ -75,7 +75,7 @@ fn invalid_envoy_settings_are_rejected_with_the_reason() {
 }
 
 #[test]
-fn commands_have_the_settings_and_the_epoch() {
+fn commands_have_the_settings() {
     let folder = Path::new("/var/lib/ironmesh/proxy");
     let process = |settings: &DriverSettings| Envoy.runtime(folder, settings).process.unwrap();
     let default = process(&DriverSettings::default());
@@ -83,11 +83,8 @@ fn commands_have_the_settings_and_the_epoch() {
     assert_eq!(default.program, Path::new("envoy"));
     let standalone = format!("-c {file} --disable-hot-restart --drain-time-s 30");
     assert_eq!(joined(&default.standalone().arguments), standalone);
-    let second = HotRestartEpoch { base_id: 7, number: 1 };
-    let supervised = format!(
-        "-c {file} --drain-time-s 30 --parent-shutdown-time-s 60 -l warning --base-id 7 --restart-epoch 1"
-    );
-    assert_eq!(joined(&default.of_epoch(second).arguments), supervised);
+    let supervised = format!("-c {file} --drain-time-s 30 --parent-shutdown-time-s 60 -l warning");
+    assert_eq!(joined(&default.supervised), supervised);
     let validation = default.validation(Path::new("/tmp/envoy.yaml"));
     assert_eq!(joined(&validation.arguments), "--mode validate -l warning -c /tmp/envoy.yaml");
 
@@ -104,9 +101,9 @@ fn commands_have_the_settings_and_the_epoch() {
         format!("-c {file} --disable-hot-restart --drain-time-s 120 -l debug --concurrency 2");
     assert_eq!(joined(&chosen.standalone().arguments), standalone);
     let supervised = format!(
-        "-c {file} --drain-time-s 120 --parent-shutdown-time-s 3600 -l debug --concurrency 2 --base-id 7 --restart-epoch 1"
+        "-c {file} --drain-time-s 120 --parent-shutdown-time-s 3600 -l debug --concurrency 2"
     );
-    assert_eq!(joined(&chosen.of_epoch(second).arguments), supervised);
+    assert_eq!(joined(&chosen.supervised), supervised);
 }
 
 #[test]

@@ -1,0 +1,44 @@
+//! Questions to the processes of this machine, with a time limit.
+
+use std::time::Duration;
+
+use http::Method;
+use ironmesh_agent_envoy::local_http::{LocalAddress, LocalHttpError, exchange};
+use tokio::time::timeout;
+
+/// The time limit of a question. All of these processes answer at once, or hang.
+const LIMIT: Duration = Duration::from_secs(3);
+
+/// Why a process does not answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AnswerError {
+    #[error("`{address}` does not answer")]
+    Failed { address: String, source: LocalHttpError },
+    #[error("`{address}` has not answered within {} s", LIMIT.as_secs())]
+    Slow { address: String },
+    #[error("`{address}` sent an unknown answer: {problem}")]
+    Invalid { address: String, problem: String },
+}
+
+impl AnswerError {
+    /// Whether nothing listens there, or this user may not connect.
+    pub(crate) fn is_absent(&self) -> bool {
+        matches!(self, Self::Failed { source: LocalHttpError::Connect(_), .. })
+    }
+
+    pub(crate) fn invalid(address: &LocalAddress, error: &serde_json::Error) -> Self {
+        Self::Invalid { address: address.to_string(), problem: error.to_string() }
+    }
+}
+
+/// The body of `GET path`.
+pub(crate) async fn get(
+    address: &LocalAddress,
+    path: &str,
+) -> Result<impl AsRef<[u8]> + use<>, AnswerError> {
+    match timeout(LIMIT, exchange(address, Method::GET, path)).await {
+        Ok(Ok(body)) => Ok(body),
+        Ok(Err(source)) => Err(AnswerError::Failed { address: address.to_string(), source }),
+        Err(_) => Err(AnswerError::Slow { address: address.to_string() }),
+    }
+}
