@@ -13,7 +13,7 @@ use ironmesh_agent_envoy::local_http::LocalAddress;
 use ironmesh_catalog::text::chain;
 use ironmesh_catalog::{ProxyId, ServiceName};
 use ironmesh_cert::peer::VerifiedProxy;
-use ironmesh_enrollment::{ControlPlaneAddress, ProxyStatus, ProxySync};
+use ironmesh_enrollment::{ProxyStatus, ProxySync};
 use ironmesh_sidecar::envoy::{self, agent_socket};
 use ironmesh_sidecar_folder::{ENROLLMENT, EnrollmentState};
 use jiff::{SignedDuration, Timestamp};
@@ -84,7 +84,8 @@ impl MachineStatus {
                 Ok(admin) => envoy = EnvoyReport::collect(&admin, &mut problems).await,
                 Err(error) => problems.push(chain(&error)),
             }
-            control_plane = ask(folder, &settings.control_plane, now, &mut problems).await;
+            let is_connected = envoy.as_ref().is_some_and(|envoy| envoy.is_connected);
+            control_plane = ask(settings, is_connected, now, &mut problems).await;
         }
         let (folder, probes) = (folder.to_owned(), Vec::new());
         Self { problems, folder, proxy, agent, envoy, control_plane, probes }
@@ -150,11 +151,12 @@ fn enrolled_proxy(
 
 /// Asks the control plane for the state of the proxy.
 async fn ask(
-    folder: &Path,
-    addresses: &[ControlPlaneAddress],
+    settings: &AgentSettings,
+    is_envoy_connected: bool,
     now: Timestamp,
     problems: &mut Vec<String>,
 ) -> Option<ProxyStatus> {
+    let (folder, addresses) = (&settings.folder, &settings.control_plane);
     let answer = match ProxyControlPlane::open(folder, addresses, ANSWER_LIMIT) {
         Ok(control_plane) => control_plane.status().await,
         Err(error) => Err(error),
@@ -172,9 +174,11 @@ async fn ask(
             "Envoy NACKs a resource, and a fallback is active: `ironmesh proxy show {}` on the control-plane host says which",
             status.name
         )),
-        ProxySync::Disconnected => {
-            problems.push("the control plane has no xDS stream of this proxy".to_owned());
-        }
+        // Otherwise Envoy's own report says so.
+        ProxySync::Disconnected if is_envoy_connected => problems.push(
+            "Envoy has an xDS stream, but not to this control plane: compare their addresses"
+                .to_owned(),
+        ),
         ProxySync::Updating | ProxySync::Held if is_late => problems.push(format!(
             "Envoy has not ACKed its resources since {:.0}",
             status.sync_since.unwrap_or(now)
