@@ -3,6 +3,7 @@
 mod agent;
 mod cert;
 mod envoy;
+mod duration;
 mod journal;
 mod listeners;
 mod policy;

@@ -3,9 +3,10 @@
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, value_parser};
 use ironmesh_catalog::JournalKind;
-use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
+use jiff::{SignedDuration, Timestamp};
 
 use super::ConfigArgument;
+use super::duration::duration;
 
 /// The arguments of `ironmesh journal`.
 #[derive(Debug, Args)]
@@ -45,14 +46,8 @@ fn start(text: &str) -> Result<JournalStart, &'static str> {
     if let Ok(at) = text.parse() {
         return Ok(JournalStart::At(at));
     }
-    let span = text.parse::<Span>().and_then(|span| {
-        // A day of 24 hours: how long ago, not which date.
-        span.to_duration(SpanRelativeTo::days_are_24_hours())
-    });
-    match span {
-        Ok(ago) if !ago.is_negative() => Ok(JournalStart::Ago(ago)),
-        _ => {
-            Err("write how long ago, as `90s`, `1h` or `7d`, or a time, as `2026-11-23T07:00:00Z`")
-        }
-    }
+    duration(text)
+        .and_then(|ago| ago.try_into().ok())
+        .map(JournalStart::Ago)
+        .ok_or("write how long ago, as `90s`, `1h` or `7d`, or a time, as `2026-11-23T07:00:00Z`")
 }

@@ -7,9 +7,9 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand, ValueEnum};
 use ironmesh_admin::MAX_REASON;
 use ironmesh_catalog::{OutsideAuthority, ServiceAccount, ServiceName};
-use jiff::SignedDuration;
 
 use super::ConfigArgument;
+use super::duration::time_limit;
 
 /// A command of `ironmesh policy`.
 #[derive(Debug, Subcommand)]
@@ -281,12 +281,6 @@ impl WaitOption {
         let Self { wait, timeout, include_disconnected } = self;
         wait.then_some(WaitLimits { timeout, include_disconnected })
     }
-}
-
-/// Parses the value of `--timeout`, or of another time.
-pub(super) fn time_limit(text: &str) -> Result<Duration, String> {
-    let time: SignedDuration = text.parse().map_err(|_| "write a time as `60s` or `5m`")?;
-    Duration::try_from(time).map_err(|_| "a time is not negative".to_owned())
 }
 
 /// Parses the value of `--message`.

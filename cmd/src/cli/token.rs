@@ -8,7 +8,7 @@ use ironmesh_catalog::{DriverName, IpRange, Locality, ServiceName, TokenId};
 use uuid::Uuid;
 
 use super::ConfigArgument;
-use super::policy::time_limit;
+use super::duration::token_lifetime;
 use super::proxy::label;
 
 /// The arguments of `ironmesh proxy token`.
@@ -44,8 +44,8 @@ pub(crate) struct TokenArguments {
     /// Create it although all connected proxies reject the certificate authority, which is known to be new
     #[arg(long)]
     pub(crate) new_authority: bool,
-    /// Expire after this time, at most 168h (7 days)
-    #[arg(long, value_name = "TIME", default_value = "15m", value_parser = time_limit)]
+    /// Expire after this time, such as `12h` or `7d`, which is the most
+    #[arg(long, value_name = "TIME", default_value = "15m", value_parser = token_lifetime)]
     pub(crate) ttl: Duration,
     /// Create this many tokens, each for one machine
     #[arg(long, value_name = "N", default_value = "1", value_parser = value_parser!(u32).range(1..=1000))]

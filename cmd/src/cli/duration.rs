@@ -1,0 +1,53 @@
+//! Durations on the command line: `90s`, `1h30m`, `7d`.
+
+use std::time::Duration;
+
+use ironmesh_admin::MAX_TOKEN_TTL;
+use jiff::{Span, SpanRelativeTo};
+
+/// Parses a duration; none if the text is not one, or is negative. A day has 24 hours, a week 7 days.
+pub(super) fn duration(text: &str) -> Option<Duration> {
+    let span: Span = text.parse().ok()?;
+    span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?.try_into().ok()
+}
+
+/// Parses the value of `--timeout`.
+pub(super) fn time_limit(text: &str) -> Result<Duration, &'static str> {
+    duration(text).ok_or("write a time as `60s` or `5m`")
+}
+
+/// Parses the lifetime of a token.
+pub(super) fn token_lifetime(text: &str) -> Result<Duration, String> {
+    let allowed = Duration::from_secs(1)..=Duration::from_secs(MAX_TOKEN_TTL);
+    duration(text).filter(|lifetime| allowed.contains(lifetime)).ok_or_else(|| {
+        let days = MAX_TOKEN_TTL / 86_400;
+        format!("write a time from 1 second to {days} days, as `90s`, `15m`, `12h` or `{days}d`")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn duration_units_reach_from_seconds_to_weeks() {
+        let seconds = |text| duration(text).map(|duration| duration.as_secs());
+        for (text, expected) in
+            [("90s", 90), ("1h30m", 5_400), ("12h", 43_200), ("7d", 604_800), ("1w", 604_800)]
+        {
+            assert_eq!(seconds(text), Some(expected), "{text}");
+        }
+        for invalid in ["", "7", "-5m", "1month", "soon"] {
+            assert_eq!(seconds(invalid), None, "{invalid}");
+        }
+    }
+
+    #[test]
+    fn token_lifetime_of_at_most_seven_days_is_accepted() {
+        assert_eq!(token_lifetime("7d"), Ok(Duration::from_secs(MAX_TOKEN_TTL)));
+        for invalid in ["8d", "169h", "0s", "500ms", "-1h", "7"] {
+            let error = token_lifetime(invalid).unwrap_err();
+            assert!(error.contains("from 1 second to 7 days") && error.contains("`7d`"), "{error}");
+        }
+    }
+}
