@@ -28,6 +28,9 @@ ports = [{ port = 80, protocol = "http" }]
 name = "buyer"
 "#;
 
+/// A UUID.
+const ID: &str = "6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f";
+
 /// A running control plane with two services, from whose folder machines join.
 pub(crate) struct EnrollmentServer {
     pub(crate) server: Server,
@@ -386,6 +389,11 @@ async fn tokens_are_listed_and_revoked() {
     assert_failed(&run, 2, &["from 1 second to 7 days"]);
     let run = running.server.run(&["proxy", "token"]);
     assert_failed(&run, 2, &["--service"]);
+    let several = ["proxy", "token", "--service", "store", "--count", "2"];
+    for of_one in [["--known-as", "10.0.0.1"], ["--azure-vm-id", ID]] {
+        let run = running.server.run(&[&several[..], &of_one].concat());
+        assert_failed(&run, 2, &[of_one[0], "cannot be used with"]);
+    }
 }
 
 #[tokio::test]

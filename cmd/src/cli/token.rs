@@ -29,10 +29,10 @@ pub(crate) struct TokenArguments {
     #[arg(long, value_name = "REGION[/ZONE[/SUB-ZONE]]")]
     pub(crate) locality: Option<Locality>,
     /// Match endpoints at this further address, such as the private address behind a NAT; may be repeated
-    #[arg(long = "known-as", value_name = "IP")]
+    #[arg(long = "known-as", value_name = "IP", conflicts_with = "count")]
     pub(crate) known_as: Vec<IpAddr>,
     /// Match endpoints of the Azure virtual machine with this `vmId`
-    #[arg(long, value_name = "UUID")]
+    #[arg(long, value_name = "UUID", conflicts_with = "count")]
     pub(crate) azure_vm_id: Option<Uuid>,
     /// Allow only machines that connect from this range, such as `10.0.0.0/16`, and proxies with an address in it
     /// [default: any address]
