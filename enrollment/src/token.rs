@@ -8,7 +8,7 @@ use data_encoding::HEXLOWER;
 use ironmesh_catalog::{Secret, TokenId};
 
 /// The beginning of each token: secret scanners find it in files and logs.
-const PREFIX: &str = "imt1_";
+pub const TOKEN_PREFIX: &str = "imt1_";
 
 /// The number of random bytes of the secret.
 const SECRET_BYTES: usize = 32;
@@ -36,7 +36,7 @@ impl OneTimeToken {
 
     /// Reads a token; none if the text is not one, for example because it is truncated.
     pub fn parse(text: &Secret) -> Option<Self> {
-        let (id, secret) = text.expose().trim().strip_prefix(PREFIX)?.split_once('_')?;
+        let (id, secret) = text.expose().trim().strip_prefix(TOKEN_PREFIX)?.split_once('_')?;
         let is_whole =
             HEXLOWER.decode(secret.as_bytes()).is_ok_and(|bytes| bytes.len() == SECRET_BYTES);
         is_whole.then_some(())?;
@@ -50,7 +50,7 @@ impl OneTimeToken {
 
     /// The whole token, for the machine.
     pub fn text(&self) -> Secret {
-        Secret::new(format!("{PREFIX}{}_{}", self.id, self.secret.expose()))
+        Secret::new(format!("{TOKEN_PREFIX}{}_{}", self.id, self.secret.expose()))
     }
 
     /// The hash of the secret, which the store keeps: SHA-256 in hexadecimal. A secret of 256 random bits needs no

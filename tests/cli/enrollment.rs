@@ -383,8 +383,21 @@ async fn tokens_are_listed_and_revoked() {
     assert!(run.stdout.starts_with(&words) && run.stdout.contains("lost"), "{run:?}");
     assert_eq!(running.token_state(&invitation.id), "revoked");
     assert_failed(&running.join(&invitation, "proxy", &[]), 1, &["already used"]);
-    let run = running.server.run(&["proxy", "token", "revoke", "0000000000000000"]);
-    assert_failed(&run, 1, &["0000000000000000"]);
+    let revoke = |id: &str| running.server.run(&["proxy", "token", "revoke", id]);
+    for unknown in ["0000000000000000", "00000000"] {
+        assert_failed(&revoke(unknown), 1, &[unknown]);
+    }
+    // A whole token, and the first digits of an id.
+    let pasted = running.invite(&[]);
+    assert_eq!(revoke(&pasted.token).code, 0);
+    assert_eq!(running.token_state(&pasted.id), "revoked");
+    let short = running.invite(&[]);
+    assert_eq!(revoke(&short.id[..8]).code, 0);
+    assert_eq!(running.token_state(&short.id), "revoked");
+    let secret = pasted.token.rsplit('_').next().unwrap();
+    let run = revoke(secret);
+    assert_failed(&run, 2, &["between `imt1_` and the next `_`"]);
+    assert!(!run.stderr.contains(secret), "{run:?}");
     let run = running.server.run(&["proxy", "token", "--service", "store", "--ttl", "8d"]);
     assert_failed(&run, 2, &["from 1 second to 7 days"]);
     let run = running.server.run(&["proxy", "token"]);

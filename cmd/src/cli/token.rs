@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, value_parser};
-use ironmesh_catalog::{DriverName, IpRange, Locality, ServiceName, TokenId};
+use ironmesh_catalog::{DriverName, IpRange, Locality, ServiceName};
 use uuid::Uuid;
 
 use super::ConfigArgument;
@@ -75,9 +75,10 @@ pub(crate) struct TokenListArguments {
 pub(crate) struct TokenRevokeArguments {
     #[command(flatten)]
     pub(crate) config: ConfigArgument,
-    /// Revoke the token with this id: the 16 digits after `imt1_`
+    /// Revoke the token with this id, the 16 digits after `imt1_`, given in full or by at least 8 unique first ones
+    // A text: an error of the parser would repeat a whole token.
     #[arg(value_name = "ID")]
-    pub(crate) id: TokenId,
+    pub(crate) id: String,
     /// Store this reason
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,

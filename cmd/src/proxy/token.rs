@@ -1,12 +1,14 @@
 //! `ironmesh proxy token`: creates, lists and revokes the one-time tokens by which machines enroll.
 
+mod revoke;
+
 use std::net::IpAddr;
 
-use ironmesh_admin::{CreatedTokens, RevokeTokenRequest, TokenList, TokenRequest, TokenView};
+use ironmesh_admin::{CreatedTokens, TokenList, TokenRequest, TokenView};
 use ironmesh_enrollment::ControlPlaneAddress;
 use jiff::Timestamp;
 
-use crate::cli::{Output, TokenArguments, TokenCommand, TokenListArguments, TokenRevokeArguments};
+use crate::cli::{Output, TokenArguments, TokenCommand, TokenListArguments};
 use crate::resolved_settings::ResolvedSettings;
 use crate::stdout::{StdoutError, outln};
 use crate::table::{CutAt, TERMINAL_WIDTH, age, aligned, fit};
@@ -20,7 +22,7 @@ const CUT: [(usize, usize, CutAt); 2] = [(2, 10, CutAt::End), (4, 12, CutAt::End
 pub(crate) async fn token(arguments: TokenArguments, output: Output) -> anyhow::Result<()> {
     match arguments.command {
         Some(TokenCommand::List(arguments)) => list(&arguments, output).await,
-        Some(TokenCommand::Revoke(arguments)) => revoke(arguments, output).await,
+        Some(TokenCommand::Revoke(arguments)) => revoke::revoke(arguments, output).await,
         None => create(arguments, output).await,
     }
 }
@@ -128,26 +130,4 @@ fn cells(token: &TokenView, now: Timestamp) -> [String; 5] {
         age(token.created_at, now),
         proxy,
     ]
-}
-
-async fn revoke(arguments: TokenRevokeArguments, output: Output) -> anyhow::Result<()> {
-    let client = ResolvedSettings::load(&arguments.config)?.client();
-    let request = RevokeTokenRequest { reason: arguments.reason };
-    let token = client.revoke_token(&arguments.id, &request).await?;
-    match output {
-        Output::Json => outln!("{}", serde_json::to_string_pretty(&token)?)?,
-        Output::Text => {
-            let TokenView { id, revoked, used, .. } = token;
-            let revocation = revoked.map_or_else(|| "revoked".to_owned(), |one| one.to_string());
-            outln!("token {id} was {revocation}")?;
-            if let Some(used) = used {
-                let name =
-                    used.name.map_or_else(|| used.proxy.to_string(), |name| name.to_string());
-                outln!(
-                    "note: it enrolled proxy {name}, which keeps its certificate; to withdraw that, run `ironmesh proxy revoke {name}`"
-                )?;
-            }
-        }
-    }
-    Ok(())
 }
