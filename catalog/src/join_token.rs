@@ -3,6 +3,7 @@
 //! This module owns the record and the state of a token. It never sees a secret: that is the enrollment crate's.
 
 use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -99,6 +100,9 @@ pub enum TokenState {
 }
 
 impl TokenState {
+    /// All states.
+    pub const ALL: [Self; 4] = [Self::Unused, Self::Used, Self::Expired, Self::Revoked];
+
     /// The word for it.
     pub const fn word(self) -> &'static str {
         match self {
@@ -107,6 +111,14 @@ impl TokenState {
             Self::Expired => "expired",
             Self::Revoked => "revoked",
         }
+    }
+}
+
+impl FromStr for TokenState {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::ALL.into_iter().find(|state| state.word() == text).ok_or("an unknown state")
     }
 }
 

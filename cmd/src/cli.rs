@@ -39,7 +39,7 @@ pub(crate) use token::{TokenArguments, TokenCommand, TokenListArguments, TokenRe
 #[derive(Debug, Parser)]
 #[command(name = "ironmesh", version, arg_required_else_help = true)]
 pub(crate) struct Cli {
-    /// Print results as text or JSON; `proxy list` and `cert list` also as a wide table
+    /// Print results as text or JSON; `proxy list`, `proxy token list` and `cert list` also as a wide table
     #[arg(short, long, global = true, value_enum, default_value_t = OutputFormat::Text)]
     pub(crate) output: OutputFormat,
     #[command(subcommand)]
@@ -50,12 +50,15 @@ impl Cli {
     /// Parses the command line. Ends the process if it requests help or is invalid.
     pub(crate) fn read() -> Self {
         let cli = Self::try_parse().unwrap_or_else(|error| without_hidden(error).exit());
-        let is_list = matches!(
-            cli.command,
-            Command::Proxy(ProxyCommand::List(_)) | Command::Cert(CertCommand::List(_))
-        );
+        let is_list = match &cli.command {
+            Command::Proxy(ProxyCommand::List(_)) | Command::Cert(CertCommand::List(_)) => true,
+            Command::Proxy(ProxyCommand::Token(token)) => {
+                matches!(token.command, Some(TokenCommand::List(_)))
+            }
+            _ => false,
+        };
         if cli.output == OutputFormat::Wide && !is_list {
-            let problem = "only `ironmesh proxy list` and `cert list` have `--output wide`";
+            let problem = "only `ironmesh proxy list`, `proxy token list` and `cert list` have `--output wide`";
             Self::command().error(ErrorKind::InvalidValue, problem).exit();
         }
         cli

@@ -72,7 +72,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             runtime.block_on(proxy::revoke(arguments, output))
         }
         Command::Proxy(ProxyCommand::Token(arguments)) => {
-            runtime.block_on(proxy::token(*arguments, output))
+            runtime.block_on(proxy::token(*arguments, cli.output))
         }
         Command::Proxy(ProxyCommand::SetServices(arguments)) => {
             runtime.block_on(proxy::set_services(arguments, output))

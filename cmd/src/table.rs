@@ -17,6 +17,11 @@ pub(crate) fn age(since: Timestamp, now: Timestamp) -> String {
     format!("{:.0}{unit}", (seconds / size).floor())
 }
 
+/// The time from now to a time, or since it.
+pub(crate) fn relative(at: Timestamp, now: Timestamp) -> String {
+    if at > now { format!("in {}", age(now, at)) } else { format!("{} ago", age(at, now)) }
+}
+
 /// Rows padded to the widest cell of each column, without trailing spaces.
 pub(crate) fn aligned<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
     let widths = widths(rows);

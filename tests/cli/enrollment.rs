@@ -373,8 +373,18 @@ async fn tokens_are_listed_and_revoked() {
     let run = running.server.run(&["proxy", "token", "list"]);
     assert_eq!(run.code, 0, "{run:?}");
     let row = run.stdout.lines().nth(1).unwrap();
-    assert!(row.starts_with(&invitation.id) && row.contains("unused  default/store"), "{run:?}");
+    assert!(row.starts_with(&invitation.id) && row.contains("unused  default/store  any      in 6d"), "{run:?}");
     assert!(!run.stdout.contains(&invitation.token));
+    let of = |more: &[&str]| running.server.run(&[&["proxy", "token", "list"], more].concat());
+    for (more, rows) in [
+        (["--state", "unused", "--service", "store"], 1),
+        (["--state", "used", "--service", "store"], 0),
+        (["--state", "unused", "--service", "buyer"], 0),
+    ] {
+        assert_eq!(of(&more).stdout.lines().count(), 1 + rows, "{more:?}");
+    }
+    let wide = of(&["--output", "wide"]);
+    assert!(wide.stdout.lines().next().unwrap().ends_with("PROXY"), "{wide:?}");
 
     let revoke = ["proxy", "token", "revoke", &invitation.id, "--reason", "lost"];
     let run = running.server.run(&revoke);

@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 use ironmesh_admin::{CertificateKindSummary, CertificateRenewer, CertificateSummary};
 use jiff::Timestamp;
 
-use super::table::{narrow, relative};
+use super::table::narrow;
 use crate::proxy::state_text;
+use crate::table::relative;
 
 /// The width of the column of kinds.
 const KIND: usize = 13;

@@ -3,7 +3,7 @@
 use ironmesh_admin::CertificateView;
 use jiff::Timestamp;
 
-use crate::table::{CutAt, TERMINAL_WIDTH, age, aligned, fit};
+use crate::table::{CutAt, TERMINAL_WIDTH, age, aligned, fit, relative};
 
 const HEADINGS: [&str; 9] =
     ["KIND", "NAME", "STATE", "AGE", "EXPIRES", "USED BY", "RENEWAL", "SERIAL", "SUBJECT"];
@@ -45,9 +45,4 @@ fn rows(certificates: &[CertificateView], now: Timestamp) -> Vec<[String; 9]> {
     };
     let headings = [HEADINGS.map(str::to_owned)];
     headings.into_iter().chain(certificates.iter().map(row)).collect()
-}
-
-/// The time from now to a time, or since it.
-pub(super) fn relative(at: Timestamp, now: Timestamp) -> String {
-    if at > now { format!("in {}", age(now, at)) } else { format!("{} ago", age(at, now)) }
 }

@@ -3,8 +3,9 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, Subcommand, value_parser};
-use ironmesh_catalog::{DriverName, IpRange, Locality, ServiceName};
+use ironmesh_catalog::{DriverName, IpRange, Locality, ServiceName, TokenState};
 use uuid::Uuid;
 
 use super::ConfigArgument;
@@ -68,6 +69,16 @@ pub(crate) enum TokenCommand {
 pub(crate) struct TokenListArguments {
     #[command(flatten)]
     pub(crate) config: ConfigArgument,
+    /// List only the tokens for this service
+    #[arg(long, value_name = "NS/NAME")]
+    pub(crate) service: Option<ServiceName>,
+    /// List only the tokens in this state
+    #[arg(
+        long,
+        value_parser = PossibleValuesParser::new(TokenState::ALL.map(TokenState::word))
+            .try_map(|word| word.parse::<TokenState>())
+    )]
+    pub(crate) state: Option<TokenState>,
 }
 
 /// The arguments of `ironmesh proxy token revoke`.

@@ -1,29 +1,23 @@
 //! `ironmesh proxy token`: creates, lists and revokes the one-time tokens by which machines enroll.
 
+mod list;
 mod revoke;
 
 use std::net::IpAddr;
 
-use ironmesh_admin::{CreatedTokens, TokenList, TokenRequest, TokenView};
+use ironmesh_admin::{CreatedTokens, TokenRequest};
 use ironmesh_enrollment::ControlPlaneAddress;
-use jiff::Timestamp;
 
-use crate::cli::{Output, TokenArguments, TokenCommand, TokenListArguments};
+use crate::cli::{Output, OutputFormat, TokenArguments, TokenCommand};
 use crate::resolved_settings::ResolvedSettings;
 use crate::stdout::{StdoutError, outln};
-use crate::table::{CutAt, TERMINAL_WIDTH, age, aligned, fit};
-
-const HEADINGS: [&str; 5] = ["ID", "STATE", "SERVICES", "CREATED", "PROXY"];
-
-/// The columns that are cut in turn so that a row fits, with their least widths: services and proxy.
-const CUT: [(usize, usize, CutAt); 2] = [(2, 10, CutAt::End), (4, 12, CutAt::End)];
 
 /// Creates tokens, or runs a command about existing ones.
-pub(crate) async fn token(arguments: TokenArguments, output: Output) -> anyhow::Result<()> {
+pub(crate) async fn token(arguments: TokenArguments, format: OutputFormat) -> anyhow::Result<()> {
     match arguments.command {
-        Some(TokenCommand::List(arguments)) => list(&arguments, output).await,
-        Some(TokenCommand::Revoke(arguments)) => revoke::revoke(arguments, output).await,
-        None => create(arguments, output).await,
+        Some(TokenCommand::List(arguments)) => list::list(&arguments, format).await,
+        Some(TokenCommand::Revoke(arguments)) => revoke::revoke(arguments, format.into()).await,
+        None => create(arguments, format.into()).await,
     }
 }
 
@@ -84,50 +78,4 @@ fn join_command(created: &CreatedTokens) -> String {
         addresses.join(" "),
         hashes.join(" ")
     )
-}
-
-async fn list(arguments: &TokenListArguments, output: Output) -> anyhow::Result<()> {
-    let list = ResolvedSettings::load(&arguments.config)?.client().tokens().await?;
-    match output {
-        Output::Json => outln!("{}", serde_json::to_string_pretty(&list)?)?,
-        Output::Text => {
-            for line in table(&list, Timestamp::now()) {
-                outln!("{line}")?;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// The table. Below the row of a token are its revocation and its misuse.
-fn table(list: &TokenList, now: Timestamp) -> Vec<String> {
-    let mut rows = vec![HEADINGS.map(str::to_owned)];
-    rows.extend(list.tokens.iter().map(|token| cells(token, now)));
-    fit(&mut rows, TERMINAL_WIDTH, &CUT);
-    let mut rows = aligned(&rows).into_iter();
-    let mut lines: Vec<_> = rows.next().into_iter().collect();
-    for (row, token) in rows.zip(&list.tokens) {
-        lines.push(row);
-        lines.extend(token.revoked.as_ref().map(|revocation| format!("  {revocation}")));
-        lines.extend(token.misused.as_ref().map(|misused| {
-            let (from, at) = (misused.from, misused.at);
-            format!("  presented again, with another key, by {from} on {at:.0}")
-        }));
-    }
-    lines
-}
-
-fn cells(token: &TokenView, now: Timestamp) -> [String; 5] {
-    let services: Vec<_> = token.services.iter().map(ToString::to_string).collect();
-    let proxy = token.used.as_ref().map_or_else(
-        || "-".to_owned(),
-        |used| used.name.as_ref().map_or_else(|| used.proxy.to_string(), ToString::to_string),
-    );
-    [
-        token.id.to_string(),
-        token.state.clone(),
-        services.join(","),
-        age(token.created_at, now),
-        proxy,
-    ]
 }
