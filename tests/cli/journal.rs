@@ -164,7 +164,7 @@ async fn journal_lists_each_change_with_its_actor_over_a_restart() {
     let header =
         "TIME                  WHO            WHAT         SUBJECT               OUTCOME\n";
     assert!(text.starts_with(header), "{text}");
-    assert!(text.contains("revoke       s0-1 default/s0       done\n  \"lost\"\n"), "{text}");
+    assert!(text.contains("revoke       s0-1 default/s0       done\n  lost\n"), "{text}");
     // Every user of the machine reads the TCP port.
     let port = server.loopback.socket(1, 15014);
     assert_eq!(get_once(port, "/v1/journal", &[]).await.unwrap().status, 404);

@@ -33,11 +33,14 @@ fn row(entry: &JournalEntry) -> String {
         "{at:<20.0}  {who:<WHO$}  {what:<11}  {subject:<SUBJECT$}  {outcome}\n",
         what = what.word()
     );
+    // Users always come from the admin socket.
+    let origin = entry.origin.as_ref().filter(|_| !matches!(entry.who, Actor::User { .. }));
     let details = [
         (who != full_who).then_some(full_who),
         (subject != full_subject).then_some(full_subject),
+        origin.map(|origin| format!("from {origin}")),
         entry.subject.commit.as_ref().map(|commit| format!("commit {commit}")),
-        entry.message.as_ref().map(|message| format!("\"{message}\"")),
+        entry.message.clone(),
         reason.map(str::to_owned),
     ];
     let details: Vec<_> = details.into_iter().flatten().collect();
@@ -77,6 +80,9 @@ fn subject(entry: &JournalEntry) -> String {
     let token = token.as_ref().map(|token| format!("token {token}"));
     let parts = [count, name, services, token, account, revision];
     let parts: Vec<_> = parts.into_iter().flatten().collect();
+    if parts.is_empty() {
+        return "-".to_owned();
+    }
     escape_line(&parts.join(" ")).into_owned()
 }
 
@@ -109,6 +115,7 @@ mod tests {
             ..JournalSubject::default()
         };
         let revoke = JournalEntry {
+            origin: Some("admin socket".to_owned()),
             subject,
             message: Some("lost".to_owned()),
             ..entry(JournalKind::Revoke, root)
@@ -131,16 +138,24 @@ mod tests {
             count: 2,
             ..entry(JournalKind::Certificate, Actor::ControlPlane)
         };
+        let token = Some("5f0c9a1be2d34e67".parse().unwrap());
+        let join = JournalEntry {
+            origin: Some("192.0.2.66:40112".to_owned()),
+            outcome: JournalOutcome::Rejected { reason: "the token has expired".to_owned() },
+            ..entry(JournalKind::Enroll, Actor::Machine { token })
+        };
         let expected = "\
 TIME                  WHO            WHAT         SUBJECT               OUTCOME
 1970-01-01T00:00:00Z  root           revoke       0a1b2c3d shop/books…  done
-  0a1b2c3d shop/bookstore; \"lost\"
+  0a1b2c3d shop/bookstore; lost
 1970-01-01T00:00:00Z  Anna Example…  policy       1234abcd              rejected
   Anna Example <anna@example.org>; commit abc; error\\u001b[IM0101]\\u000ax
 1970-01-01T00:00:00Z  control plane  certificate  2 × account shop/bu…  done
   2 × account shop/buyer
+1970-01-01T00:00:00Z  token 5f0c9a…  enroll       -                     rejected
+  token 5f0c9a1be2d34e67; from 192.0.2.66:40112; the token has expired
 ";
-        let text = format!("{HEADER}{}", rows(&[revoke, policy, issued]));
+        let text = format!("{HEADER}{}", rows(&[revoke, policy, issued, join]));
         assert_eq!(text, expected);
         assert!(text.lines().all(|line| line.chars().count() <= 80));
     }

@@ -3,8 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use ironmesh_catalog::{
-    JoinRecord, JoinToken, JournalKind, JournalSubject, KeyHash, ProxyId, TokenState, TokenUse,
-    reserved_ports,
+    JoinRecord, JoinToken, JournalKind, JournalSubject, KeyHash, ProxyId, TokenId, TokenState,
+    TokenUse, reserved_ports,
 };
 use ironmesh_cert::ENROLLED_PROXY_LIFETIME;
 use ironmesh_enrollment::{Enrolled, Enrollment, EnrollmentError, OneTimeToken};
@@ -16,7 +16,7 @@ use super::{
     ChangeError, MachineEnrollment, check_address, holder, subject, unavailable,
     with_first_certificate,
 };
-use crate::journal::CertificateHolder;
+use crate::journal::{CertificateHolder, few};
 use crate::proxy_names::default_names;
 use ironmesh_catalog::text::chain;
 
@@ -73,12 +73,20 @@ impl MachineEnrollment {
             }
             Err(Rejection { error, reason }) => {
                 if let Some(reason) = reason {
-                    let none = JournalSubject::default();
-                    self.record(JournalKind::Enroll, who, peer, none, Some(&reason), now);
+                    let about = token.as_ref().map(|token| self.intended(token.id()));
+                    let about = about.unwrap_or_default();
+                    self.record(JournalKind::Enroll, who, peer, about, Some(&reason), now);
                 }
                 Err(error)
             }
         }
+    }
+
+    /// What a machine with this token would become: the subject of its rejection.
+    fn intended(&self, token: &TokenId) -> JournalSubject {
+        let stored = self.tokens.get(token).ok().flatten();
+        let services = stored.map(|stored| few(&stored.value.services)).unwrap_or_default();
+        JournalSubject { services, ..JournalSubject::default() }
     }
 
     fn join_by(

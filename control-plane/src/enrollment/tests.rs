@@ -571,6 +571,7 @@ fn journal_names_each_enrollment_renewal_and_rejection() {
     assert_eq!((of(JournalKind::Enroll).count(), rejected.len()), (2, 1));
     assert_eq!(rejected[0].who, Actor::Machine { token: Some(token.id().clone()) });
     assert_eq!(rejected[0].origin.as_deref(), Some("192.0.2.66:40000"));
+    assert_eq!(rejected[0].subject.services, ["shop/bookstore".parse().unwrap()]);
     let renewed: Vec<_> = of(JournalKind::Renew).collect();
     assert_eq!((renewed.len(), renewed[0].subject.proxy), (1, Some(first.id)));
 }
