@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use ironmesh_catalog::{NodeMetadata, ProxyId, ProxyName, Secret, ServiceName, TrustDomain};
 use ironmesh_enrollment::{
     CaHash, ControlPlaneAddress, EnrollRequest, Enrolled, EnrollmentClient, EnrollmentClientError,
-    OneTimeToken, ServerTrust,
+    OneTimeToken, RetryNotice, ServerTrust,
 };
 use ironmesh_sidecar::{Admin, Workload, envoy};
 use ironmesh_sidecar_folder::{
@@ -34,6 +34,8 @@ pub struct MachineJoin<'a> {
     pub admin: Admin,
     /// The folder of the proxy, which must not exist yet.
     pub out: &'a Path,
+    /// Called once if the first attempt fails and others follow.
+    pub retry_notice: RetryNotice,
 }
 
 /// A newly enrolled machine, by its proxy.
@@ -62,7 +64,8 @@ pub struct EnrolledMachine {
 pub async fn join(join: MachineJoin<'_>) -> Result<EnrolledMachine, AgentError> {
     let token = OneTimeToken::parse(&join.token).ok_or(AgentError::MalformedToken)?;
     let client = EnrollmentClient::new(join.addresses.clone(), ServerTrust::Hashes(join.ca_hashes))
-        .map_err(AgentError::Enroll)?;
+        .map_err(AgentError::Enroll)?
+        .with_retry_notice(join.retry_notice);
     // An unwritable folder thus fails before the token is used.
     let folder = NewFolder::create(join.out, 0o700)?;
     if join.admin == Admin::Socket {
@@ -82,8 +85,13 @@ pub async fn join(join: MachineJoin<'_>) -> Result<EnrolledMachine, AgentError> 
             return Err(AgentError::Enroll(error));
         }
         Err(error) if error.is_untrusted_server() => return Err(AgentError::Enroll(error)),
-        Err(source) => {
+        // (An earlier run may have sent a kept key.)
+        Err(source) if source.was_sent() || !key.is_new() => {
             return Err(AgentError::EnrollLater { key: key.path().to_owned(), source });
+        }
+        Err(error) => {
+            key.remove()?;
+            return Err(AgentError::Enroll(error));
         }
     };
     let machine =

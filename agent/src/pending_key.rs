@@ -18,6 +18,7 @@ pub(crate) struct PendingKey {
     path: PathBuf,
     key: Secret,
     certificate_request: String,
+    is_new: bool,
     _lock: File,
 }
 
@@ -45,12 +46,12 @@ impl PendingKey {
         let kept = Secret::new(text);
         // A run that ended while it wrote the key had not sent it.
         if let Ok(certificate_request) = proxy_csr(&kept) {
-            return Ok(Self { path, key: kept, certificate_request, _lock: file });
+            return Ok(Self { path, key: kept, certificate_request, is_new: false, _lock: file });
         }
         let (key, certificate_request) = generate_proxy_key_and_csr()
             .map_err(|source| AgentError::Key { path: path.clone(), source })?;
         write(&mut file, &key, &path).map_err(failed("write"))?;
-        Ok(Self { path, key, certificate_request, _lock: file })
+        Ok(Self { path, key, certificate_request, is_new: true, _lock: file })
     }
 
     /// The path of the file.
@@ -66,6 +67,11 @@ impl PendingKey {
     /// The certificate signing request for it.
     pub(crate) fn certificate_request(&self) -> &str {
         &self.certificate_request
+    }
+
+    /// Whether this run made it, and no earlier one has sent it.
+    pub(crate) fn is_new(&self) -> bool {
+        self.is_new
     }
 
     /// Removes the file: the key is in the proxy's folder, or the token is of no use.

@@ -4,7 +4,9 @@ use std::path::Path;
 
 use ironmesh_catalog::{ProxyId, ProxyName};
 use ironmesh_cert::proxy_csr;
-use ironmesh_enrollment::{CaHash, ControlPlaneAddress, Enrolled, EnrollmentClient, RenewRequest};
+use ironmesh_enrollment::{
+    CaHash, ControlPlaneAddress, Enrolled, EnrollmentClient, RenewRequest, RetryNotice,
+};
 use ironmesh_sidecar::Workload;
 use ironmesh_sidecar::envoy;
 use ironmesh_sidecar_folder::{ENROLLMENT, EnrollmentState, WORKLOAD, read_workload};
@@ -53,12 +55,14 @@ pub enum RenewOutcome {
 ///
 /// A valid certificate renews itself. An expired one is renewed by proof of possession, for which the control plane
 /// sets a limit. After a failure all files are as before. The addresses of the control plane are those in the folder,
-/// unless `addresses` has some.
+/// unless `addresses` has some. `retry_notice` is called once for each kind of request whose first attempt fails, if
+/// others follow.
 pub async fn renew(
     folder: &Path,
     when: RenewWhen,
     now: Timestamp,
     addresses: &[ControlPlaneAddress],
+    retry_notice: RetryNotice,
 ) -> Result<RenewOutcome, AgentError> {
     let machine = MachineFolder::open(folder)?;
     let files = &machine.files;
@@ -68,7 +72,7 @@ pub async fn renew(
     if when == RenewWhen::Due && now < due_at {
         return Ok(RenewOutcome::NotDue { id, due_at, expires_at });
     }
-    let enrolled = request(files, known, folder, now).await?;
+    let enrolled = request(files, known, folder, now, retry_notice).await?;
     if enrolled.id != id {
         let folder = folder.to_owned();
         return Err(AgentError::OtherProxy { folder, own: id, issued: enrolled.id });
@@ -118,12 +122,14 @@ async fn request(
     addresses: Vec<ControlPlaneAddress>,
     folder: &Path,
     now: Timestamp,
+    retry_notice: RetryNotice,
 ) -> Result<Enrolled, AgentError> {
     let certificate_request = proxy_csr(&machine.identity.key)
         .map_err(|source| AgentError::Key { path: folder.join(envoy::KEY), source })?;
     let expires_at = machine.proxy.not_after;
     let failed = |source| AgentError::Renew { folder: folder.to_owned(), expires_at, source };
     let client = EnrollmentClient::new(addresses, machine.trust()).map_err(failed)?;
+    let client = client.with_retry_notice(retry_notice);
     if now < expires_at {
         let request = RenewRequest { certificate_request: certificate_request.clone() };
         match client.renew(&machine.identity, &request).await {

@@ -3,12 +3,14 @@
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use fs_err as fs;
 use ironmesh_catalog::{Domain, ProxyId, TrustDomain};
 use ironmesh_cert::peer::VerifiedProxy;
 use ironmesh_cert::{Authority, generate_proxy_key_and_csr, proxy_csr};
+use ironmesh_enrollment::RetryNotice;
 use ironmesh_sidecar_folder::EnrollmentState;
 use jiff::{SignedDuration, Timestamp};
 use rustls_pki_types::CertificateDer;
@@ -108,7 +110,8 @@ fn unknown_time_of_issue_counts_as_thirty_days_before_expiry() {
 async fn renewal_before_the_due_point_contacts_no_control_plane() {
     let machine = Machine::new();
     let before = machine.files();
-    let outcome = renew(machine.path(), RenewWhen::Due, machine.after(11), &[]).await.unwrap();
+    let outcome =
+        renew(machine.path(), RenewWhen::Due, machine.after(11), &[], |_, _| {}).await.unwrap();
     let RenewOutcome::NotDue { due_at, expires_at, .. } = outcome else {
         panic!("{outcome:?}");
     };
@@ -118,22 +121,31 @@ async fn renewal_before_the_due_point_contacts_no_control_plane() {
 
 #[tokio::test(start_paused = true)]
 async fn failed_renewal_leaves_all_files_unchanged() {
+    static NOTICES: AtomicUsize = AtomicUsize::new(0);
     let machine = Machine::new();
     let before = machine.files();
+    let notice: RetryNotice = |error, left| {
+        assert!(error.brief().starts_with("cannot reach https://127.0.0.1:1: "), "{error}");
+        assert!(left > Duration::from_secs(50), "{left:?}");
+        NOTICES.fetch_add(1, Ordering::Relaxed);
+    };
     // Due, forced, and expired.
     for (when, hours) in [(RenewWhen::Due, 18), (RenewWhen::Now, 1), (RenewWhen::Due, 30)] {
-        let error = renew(machine.path(), when, machine.after(hours), &[]).await.unwrap_err();
+        let error =
+            renew(machine.path(), when, machine.after(hours), &[], notice).await.unwrap_err();
         assert!(error.is_unreachable(), "{error:?}");
         assert!(error.to_string().contains("its files are unchanged"), "{error}");
         assert_eq!(machine.files(), before);
     }
+    assert_eq!(NOTICES.load(Ordering::Relaxed), 3, "one for each run");
 }
 
 #[tokio::test]
 async fn locked_folder_is_not_renewed_by_a_second_run() {
     let machine = Machine::new();
     let first = MachineFolder::open(machine.path()).unwrap();
-    let second = renew(machine.path(), RenewWhen::Now, machine.issued_at, &[]).await.unwrap_err();
+    let second =
+        renew(machine.path(), RenewWhen::Now, machine.issued_at, &[], |_, _| {}).await.unwrap_err();
     assert!(matches!(second, AgentError::Locked { .. }), "{second}");
     drop(first);
     MachineFolder::open(machine.path()).unwrap();
@@ -149,8 +161,9 @@ async fn folder_without_an_address_names_the_file_to_write() {
             None => fs::remove_file(&file).unwrap(),
             Some(content) => fs::write(&file, content).unwrap(),
         }
-        let error =
-            renew(machine.path(), RenewWhen::Now, machine.issued_at, &[]).await.unwrap_err();
+        let error = renew(machine.path(), RenewWhen::Now, machine.issued_at, &[], |_, _| {})
+            .await
+            .unwrap_err();
         let words = error.to_string();
         assert!(
             words.contains("enrollment.json") && words.contains("https://HOST:15129"),

@@ -4,6 +4,6 @@ mod join;
 mod run;
 mod status;
 
-pub(crate) use join::join;
+pub(crate) use join::{join, print_retry};
 pub(crate) use run::run;
 pub(crate) use status::status;

@@ -2,8 +2,8 @@
 
 mod agent;
 mod cert;
-mod envoy;
 mod duration;
+mod envoy;
 mod journal;
 mod listeners;
 mod policy;

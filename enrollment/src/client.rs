@@ -12,6 +12,7 @@ mod exchange;
 mod trust;
 mod untrusted;
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,6 +54,9 @@ const MAX_LIMIT: Duration = Duration::from_secs(240);
 const LEAST_WAIT: Duration = Duration::from_millis(500);
 const MOST_WAIT: Duration = Duration::from_secs(8);
 
+/// The report of a failed attempt that is repeated: why it failed, and for how long further ones follow.
+pub type RetryNotice = fn(&EnrollmentClientError, Duration);
+
 /// The current identity of a machine: its proxy's certificate and key.
 #[derive(Debug, Clone)]
 pub struct MachineIdentity {
@@ -68,6 +72,7 @@ pub struct EnrollmentClient {
     addresses: Vec<ControlPlaneAddress>,
     trust: ServerTrust,
     limit: Duration,
+    retry_notice: RetryNotice,
 }
 
 /// A request, and what it needs.
@@ -90,13 +95,19 @@ impl EnrollmentClient {
         if addresses.is_empty() {
             return Err(EnrollmentClientError::NoAddress);
         }
-        Ok(Self { addresses, trust, limit: DEFAULT_LIMIT })
+        Ok(Self { addresses, trust, limit: DEFAULT_LIMIT, retry_notice: |_, _| {} })
     }
 
     /// The same client with another time limit for each call: 60 seconds by default, four minutes at most.
     #[must_use]
     pub fn with_time_limit(self, limit: Duration) -> Self {
         Self { limit: limit.min(MAX_LIMIT), ..self }
+    }
+
+    /// The same client, which reports the first failed attempt of each call if others follow.
+    #[must_use]
+    pub fn with_retry_notice(self, retry_notice: RetryNotice) -> Self {
+        Self { retry_notice, ..self }
     }
 
     /// Enrolls the machine.
@@ -175,55 +186,90 @@ impl EnrollmentClient {
         let end = Instant::now() + self.limit;
         let attempt_limit = if matches!(call, Call::Leave(_)) { LEAVE_ATTEMPT } else { ATTEMPT };
         let mut backoff = Backoff::new(LEAST_WAIT, MOST_WAIT);
+        let (mut is_reported, mut sent) = (false, None);
         loop {
-            let mut failures = Vec::new();
+            let (mut failures, mut may_pass) = (Vec::new(), false);
             for address in &self.addresses {
                 let deadline = end.min(Instant::now() + attempt_limit);
-                match timeout_at(deadline, attempt(tls, address, call)).await {
-                    Ok(Ok(answer)) => return Ok(answer),
-                    Ok(Err(error)) if error.is_final() => return Err(error),
-                    Ok(Err(error)) => failures.push(error),
-                    Err(_) => {
-                        failures.push(EnrollmentClientError::Slow { address: address.clone() });
+                let error = match attempt(tls, address, call, deadline).await {
+                    Ok(answer) => return Ok(answer),
+                    Err(error) if error.is_final() => {
+                        return Err(sent.filter(|_| !error.was_sent()).unwrap_or(error));
                     }
+                    Err(error) => error,
+                };
+                // Waiting does not make another server trustworthy.
+                may_pass |= !error.is_untrusted_server();
+                if may_pass && !is_reported {
+                    is_reported = true;
+                    (self.retry_notice)(&error, end.saturating_duration_since(Instant::now()));
+                }
+                // A request that may be in effect is not forgotten when the control plane goes away after it.
+                if error.was_sent() {
+                    sent = Some(error);
+                } else {
+                    failures.push(error);
                 }
             }
             let wait = backoff.step();
-            // Waiting does not make another server trustworthy.
-            let may_pass = failures.iter().any(|error| !error.is_untrusted_server());
             if !may_pass || Instant::now() + wait >= end {
                 // Of several failures, the one that the operator must know is that of trust.
-                let shown = failures.iter().position(EnrollmentClientError::is_untrusted_server);
-                return Err(failures.swap_remove(shown.unwrap_or(0)));
+                let untrusted =
+                    failures.iter().position(EnrollmentClientError::is_untrusted_server);
+                let untrusted = untrusted.map(|index| failures.swap_remove(index));
+                let shown = untrusted.or(sent).or_else(|| failures.into_iter().next());
+                return Err(shown.unwrap_or(EnrollmentClientError::NoAddress));
             }
             sleep(wait).await;
         }
     }
 }
 
-/// One attempt at one address.
+/// One attempt at one address, until `deadline`.
 async fn attempt<T: DeserializeOwned>(
     tls: &Arc<ClientConfig>,
     address: &ControlPlaneAddress,
     call: Call<'_>,
+    deadline: Instant,
 ) -> Result<T, EnrollmentClientError> {
-    let exchange = Exchange::open(tls, address).await?;
-    match call {
-        Call::Enroll(request) => exchange.send(Method::POST, "/v1/enroll", Some(request)).await,
-        Call::Renew(request) => exchange.send(Method::POST, "/v1/renew", Some(request)).await,
-        Call::Leave(request) => exchange.send(Method::POST, "/v1/leave", Some(&request)).await,
-        Call::Rejoin => exchange.send::<(), _>(Method::POST, "/v1/rejoin", None).await,
-        Call::ProxyStatus => exchange.send::<(), _>(Method::GET, "/v1/proxy", None).await,
+    let open = async || {
+        let opened = timeout_at(deadline, Exchange::open(tls, address)).await;
+        opened.unwrap_or_else(|_| {
+            let (address, source) = (address.clone(), io::ErrorKind::TimedOut.into());
+            Err(EnrollmentClientError::Unreachable { address, source })
+        })
+    };
+    let exchange = open().await?;
+    let slow = || EnrollmentClientError::Slow { address: address.clone() };
+    let post = Method::POST;
+    let response = match call {
+        Call::Enroll(request) => {
+            timeout_at(deadline, exchange.send(post, "/v1/enroll", Some(request))).await
+        }
+        Call::Renew(request) => {
+            timeout_at(deadline, exchange.send(post, "/v1/renew", Some(request))).await
+        }
+        Call::Leave(request) => {
+            timeout_at(deadline, exchange.send(post, "/v1/leave", Some(&request))).await
+        }
+        Call::Rejoin => {
+            timeout_at(deadline, exchange.send::<(), _>(post, "/v1/rejoin", None)).await
+        }
+        Call::ProxyStatus => {
+            timeout_at(deadline, exchange.send::<(), _>(Method::GET, "/v1/proxy", None)).await
+        }
         Call::RenewExpired { identity, certificate_request } => {
-            let challenge: Challenge =
-                exchange.send::<(), _>(Method::GET, "/v1/challenge", None).await?;
+            let challenge = exchange.send::<(), Challenge>(Method::GET, "/v1/challenge", None);
+            let challenge =
+                timeout_at(deadline, challenge).await.unwrap_or_else(|_| Err(slow()))?;
             // Each connection serves one request. The signature is bound to the server of this one.
-            let exchange = Exchange::open(tls, address).await?;
+            let exchange = open().await?;
             let request =
                 proof(identity, certificate_request, challenge.nonce, exchange.control_plane())?;
-            exchange.send(Method::POST, "/v1/renew-expired", Some(&request)).await
+            timeout_at(deadline, exchange.send(post, "/v1/renew-expired", Some(&request))).await
         }
-    }
+    };
+    response.unwrap_or_else(|_| Err(slow()))
 }
 
 /// The request with the proof that this machine holds the key of `identity`.

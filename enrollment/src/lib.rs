@@ -37,7 +37,7 @@ pub use api::{
 pub use ca_hash::{CaHash, CaHashError};
 pub use client::{
     ControlPlaneAddress, EnrollmentClient, EnrollmentClientError, InvalidAddress, MachineIdentity,
-    ServerTrust, UntrustedServer,
+    RetryNotice, ServerTrust, UntrustedServer,
 };
 pub use possession::UnusableKey;
 pub use server::{

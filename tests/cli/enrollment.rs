@@ -1,7 +1,7 @@
 //! `ironmesh proxy token`, `agent join`, `proxy bootstrap --renew` and `proxy set-services`: a machine joins with a
 //! one-time token, and renews its certificate by itself.
 
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -249,13 +249,31 @@ async fn wrong_ca_hash_is_refused_before_the_token_is_sent() {
     assert_eq!(running.join(&invitation, "proxy", &[]).code, 0);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn unreachable_control_plane_is_reported_after_the_first_attempt() {
+    let Some(running) = EnrollmentServer::open().await else { return };
+    let invitation = running.invite(&[]);
+    let at = running.server.loopback.socket(9, 15129);
+    let mut command = running.join_command(at, &invitation, "proxy", &[]);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let words = format!("ironmesh: cannot reach https://{at}: Connection refused (os error 111); ");
+    assert!(line.starts_with(&words) && line.contains("trying again for up to 60 s"), "{line}");
+}
+
 #[tokio::test]
 async fn port_of_xds_is_reported_at_once() {
     let Some(running) = EnrollmentServer::open().await else { return };
     let invitation = running.invite(&[]);
     let xds = running.server.loopback.socket(1, 15128);
     let run = running.join_at(xds, &invitation, "proxy", &[]);
-    assert_failed(&run, 1, &["does not serve enrollment", "15129"]);
+    assert_failed(&run, 1, &["cannot enroll this machine: ", "does not serve enrollment", "15129"]);
+    // Nothing was sent, so nothing is repeated.
+    let left = files(running.server.workspace.path());
+    assert!(!left.iter().any(|name| name.contains(".key")), "{left:?}");
 }
 
 #[tokio::test]
@@ -373,7 +391,10 @@ async fn tokens_are_listed_and_revoked() {
     let run = running.server.run(&["proxy", "token", "list"]);
     assert_eq!(run.code, 0, "{run:?}");
     let row = run.stdout.lines().nth(1).unwrap();
-    assert!(row.starts_with(&invitation.id) && row.contains("unused  default/store  any      in 6d"), "{run:?}");
+    assert!(
+        row.starts_with(&invitation.id) && row.contains("unused  default/store  any      in 6d"),
+        "{run:?}"
+    );
     assert!(!run.stdout.contains(&invitation.token));
     let of = |more: &[&str]| running.server.run(&[&["proxy", "token", "list"], more].concat());
     for (more, rows) in [

@@ -69,6 +69,7 @@ pub(super) async fn join(
             metadata: &metadata,
             admin: if settings.admin_tcp { Admin::Tcp } else { Admin::Socket },
             out: &settings.folder,
+            retry_notice: |error, _| tracing::warn!(reason = error.brief(), "trying again"),
         };
         match Box::pin(join_once(request)).await {
             Ok(machine) => {

@@ -25,7 +25,11 @@ pub(super) async fn renew_until_removed(settings: &AgentSettings, state: &AgentS
     state.enter(AgentPhase::Enrolled);
     while settings.folder.exists() {
         let now = Timestamp::now();
-        let renewed = renew(&settings.folder, RenewWhen::Due, now, &settings.control_plane).await;
+        let (folder, addresses) = (&settings.folder, &settings.control_plane);
+        let renewed = renew(folder, RenewWhen::Due, now, addresses, |error, _| {
+            tracing::warn!(reason = error.brief(), "trying again");
+        });
+        let renewed = renewed.await;
         let wait = match renewed {
             Ok(RenewOutcome::NotDue { due_at, .. }) => {
                 state.next_renewal(due_at);

@@ -2,10 +2,13 @@
 
 use std::io::Read as _;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context;
 use ironmesh_agent::MachineJoin;
 use ironmesh_catalog::Secret;
+use ironmesh_catalog::text::escape_line;
+use ironmesh_enrollment::EnrollmentClientError;
 
 use crate::cli::{JoinArguments, Output};
 use crate::proxy::{NewProxyReport, admin, node_metadata, note_to_root};
@@ -24,6 +27,7 @@ pub(crate) async fn join(arguments: JoinArguments, output: Output) -> anyhow::Re
         metadata: &metadata,
         admin: admin(&arguments.listeners),
         out: &arguments.out,
+        retry_notice: print_retry,
     };
     let machine = Box::pin(ironmesh_agent::join(join)).await?;
     let mut notes = machine.notes;
@@ -38,6 +42,13 @@ pub(crate) async fn join(arguments: JoinArguments, output: Output) -> anyhow::Re
         notes: &notes,
     };
     Ok(report.print(output)?)
+}
+
+/// Prints why the first attempt failed: further ones may take a minute.
+#[expect(clippy::print_stderr, reason = "a notice beside the result")]
+pub(crate) fn print_retry(error: &EnrollmentClientError, left: Duration) {
+    let (problem, left) = (error.brief(), left.as_secs_f64().round());
+    eprintln!("ironmesh: {}; trying again for up to {left} s", escape_line(&problem));
 }
 
 /// The token in a file, or on stdin.

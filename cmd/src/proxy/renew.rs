@@ -6,13 +6,14 @@ use ironmesh_agent::{RenewOutcome, RenewWhen};
 use jiff::Timestamp;
 use serde_json::json;
 
+use crate::agent::print_retry;
 use crate::cli::Output;
 use crate::stdout::outln;
 
 /// Renews the certificate in `folder` if that is due, or with `force` at once.
 pub(super) async fn renew(folder: &Path, force: bool, output: Output) -> anyhow::Result<()> {
     let when = if force { RenewWhen::Now } else { RenewWhen::Due };
-    let outcome = ironmesh_agent::renew(folder, when, Timestamp::now(), &[]).await?;
+    let outcome = ironmesh_agent::renew(folder, when, Timestamp::now(), &[], print_retry).await?;
     match (outcome, output) {
         (RenewOutcome::NotDue { id, due_at, expires_at }, Output::Text) => outln!(
             "proxy {id}: not due before {due_at:.0}; its certificate expires at {expires_at:.0}"

@@ -118,6 +118,31 @@ impl EnrollmentClientError {
         matches!(self, Self::Untrusted { .. })
     }
 
+    /// Whether a request was sent, and so may be in effect.
+    pub fn was_sent(&self) -> bool {
+        matches!(
+            self,
+            Self::Lost { .. }
+                | Self::Slow { .. }
+                | Self::CertificateRefused { .. }
+                | Self::Rejected { .. }
+                | Self::InvalidResponse { .. }
+                | Self::OtherKey
+        )
+    }
+
+    /// The failure in a few words, without advice, for an attempt that is repeated.
+    pub fn brief(&self) -> String {
+        match self {
+            Self::Unreachable { address, source } => {
+                format!("cannot reach https://{address}: {source}")
+            }
+            Self::Lost { address, .. } => format!("https://{address} closed the connection"),
+            Self::Slow { address } => format!("https://{address} has not responded in time"),
+            other => other.to_string(),
+        }
+    }
+
     /// Whether no control plane was reached, or none answered in time.
     pub fn is_unreachable(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Lost { .. } | Self::Slow { .. })
