@@ -6,8 +6,6 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::name::InvalidName;
-
 /// A range of IP addresses: `10.0.0.0/8`, `2001:db8::/32`.
 ///
 /// Invariant: the address has no bits after the prefix, so equal ranges are equal values.
@@ -57,10 +55,20 @@ impl IpRange {
     }
 }
 
-impl TryFrom<String> for IpRange {
-    type Error = InvalidName;
+/// A text that is not a range of addresses.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("address range `{text}` {problem}: write one as `10.1.0.0/16` or `10.1.2.3/32`")]
+pub struct InvalidIpRange {
+    /// The text.
+    pub text: String,
+    /// The problem, as a continuation of "the range".
+    pub problem: &'static str,
+}
 
-    fn try_from(text: String) -> Result<Self, InvalidName> {
+impl TryFrom<String> for IpRange {
+    type Error = InvalidIpRange;
+
+    fn try_from(text: String) -> Result<Self, InvalidIpRange> {
         text.parse()
     }
 }
@@ -82,18 +90,20 @@ impl fmt::Display for IpRange {
 }
 
 impl FromStr for IpRange {
-    type Err = InvalidName;
+    type Err = InvalidIpRange;
 
-    fn from_str(text: &str) -> Result<Self, InvalidName> {
-        let invalid = |problem| InvalidName { text: text.to_owned(), problem };
-        let (address, length) = text.split_once('/').ok_or_else(|| invalid("has no length"))?;
-        let address: IpAddr = address.parse().map_err(|_| invalid("begins with no IP address"))?;
+    fn from_str(text: &str) -> Result<Self, InvalidIpRange> {
+        let invalid = |problem| InvalidIpRange { text: text.to_owned(), problem };
+        let (address, length) =
+            text.split_once('/').ok_or_else(|| invalid("has no prefix length"))?;
+        let address: IpAddr =
+            address.parse().map_err(|_| invalid("does not begin with an IP address"))?;
         let is_number = !length.is_empty() && length.bytes().all(|b| b.is_ascii_digit());
         let range = length.parse().ok().filter(|_| is_number);
         let range = range.and_then(|length| Self::around(address, length));
-        let range = range.ok_or_else(|| invalid("has a length that addresses do not have"))?;
+        let range = range.ok_or_else(|| invalid("has an invalid prefix length"))?;
         if range.address != address {
-            return Err(invalid("has an address with bits behind its length"));
+            return Err(invalid("has address bits after its prefix"));
         }
         Ok(range)
     }
@@ -111,6 +121,20 @@ mod tests {
         let bad = ["10.0.0.1/8", "10.0.0.0", "10.0.0.0/33", "::/129", "10.0.0.0/", "10.0.0.0/+8"];
         for bad in bad.into_iter().chain(["/8", "10.0.0/8", "10.0.0.0/8/8", "a.example/8"]) {
             assert!(bad.parse::<IpRange>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn ip_range_error_names_the_problem_and_the_form() {
+        for (bad, problem) in [
+            ("10.0.0.0", "has no prefix length"),
+            ("a.example/8", "does not begin with an IP address"),
+            ("10.0.0.0/33", "has an invalid prefix length"),
+            ("10.0.0.1/8", "has address bits after its prefix"),
+        ] {
+            let error = bad.parse::<IpRange>().unwrap_err().to_string();
+            let begin = format!("address range `{bad}` {problem}: write one as ");
+            assert!(error.starts_with(&begin), "{error}");
         }
     }
 

@@ -69,7 +69,7 @@ pub use finding::{Code, Finding, Severity, Spot};
 pub use grants::{Grant, Grants};
 pub use identity::{ControlPlaneId, ProxySpiffeId, SpiffeId, TrustDomain};
 pub use ingress::{IngressRule, IngressRules};
-pub use ip_range::IpRange;
+pub use ip_range::{InvalidIpRange, IpRange};
 pub use join_token::{JoinToken, TokenMisuse, TokenState, TokenUse};
 pub use journal::{Actor, JournalEntry, JournalKind, JournalOutcome, JournalQuery, JournalSubject};
 pub use labels::Labels;

@@ -164,7 +164,7 @@ fn no_requests(value: Value<'_>) -> FindingReported {
 
 fn read_range(value: Value<'_>) -> Result<IpRange, FindingReported> {
     let text = value.string()?;
-    let range: IpRange = text.parse().map_err(|invalid: ironmesh_catalog::InvalidName| {
+    let range: IpRange = text.parse().map_err(|invalid: ironmesh_catalog::InvalidIpRange| {
         let message = format!("`{}` {}: `{text}`", value.key(), invalid.problem);
         let finding = value.error(codes::INVALID_VALUE, message).label("not a range of addresses");
         let help = meant(text).map_or_else(

@@ -83,15 +83,18 @@ fn invalid_egress_is_reported() {
         (("ip_addresses", "[]"), "error[IM0304]: `ip_addresses` is empty"),
         (
             ("ip_addresses", "[\"10.1.2.3\"]"),
-            "error[IM0105]: `ip_addresses` has no length: `10.1.2.3` (p.toml:8:17) / did you mean \
+            "error[IM0105]: `ip_addresses` has no prefix length: `10.1.2.3` (p.toml:8:17) / did you mean \
              `10.1.2.3/32`?",
         ),
         (
             ("ip_addresses", "[\"10.1.2.3/8\"]"),
-            "error[IM0105]: `ip_addresses` has an address with bits behind its length: `10.1.2.3/8` \
+            "error[IM0105]: `ip_addresses` has address bits after its prefix: `10.1.2.3/8` \
              (p.toml:8:17) / did you mean `10.0.0.0/8`?",
         ),
-        (("ip_addresses", "[\"10.0.0.0/33\"]"), "error[IM0105]: `ip_addresses` has a length"),
+        (
+            ("ip_addresses", "[\"10.0.0.0/33\"]"),
+            "error[IM0105]: `ip_addresses` has an invalid prefix length",
+        ),
         (
             ("ip_addresses", "[\"169.254.169.254/32\"]"),
             "error[IM0621]: `169.254.169.254/32` is link-local, where clouds have their metadata",
