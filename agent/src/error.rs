@@ -50,6 +50,17 @@ pub enum AgentError {
         /// The error of the system.
         source: io::Error,
     },
+    /// The folder is not that of a proxy.
+    #[error(
+        "`{}` is not the folder of a proxy: it has no {missing}; give the folder that `ironmesh agent join` or `ironmesh proxy bootstrap` wrote",
+        path.display()
+    )]
+    NoProxyFolder {
+        /// The folder.
+        path: PathBuf,
+        /// The names of the missing files.
+        missing: String,
+    },
     /// Another run works on the same files.
     #[error("another run of ironmesh works on `{}`: try again when it has ended", path.display())]
     Locked {

@@ -38,6 +38,14 @@ pub(crate) struct MachineFolder {
 impl ProxyFiles {
     /// Reads the files in the folder `path`.
     pub(crate) fn read(path: &Path) -> Result<Self, AgentError> {
+        let missing = [envoy::CERTIFICATE, envoy::KEY, envoy::ROOTS]
+            .into_iter()
+            .filter(|name| !path.join(name).exists())
+            .collect::<Vec<_>>();
+        if !missing.is_empty() {
+            let (path, missing) = (path.to_owned(), missing.join(", "));
+            return Err(AgentError::NoProxyFolder { path, missing });
+        }
         let certificate = read(path, envoy::CERTIFICATE)?;
         let proxy = CertificateDer::from_pem_slice(certificate.as_bytes())
             .map_err(|_| "it is no PEM certificate".to_owned())

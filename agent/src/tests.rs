@@ -173,6 +173,15 @@ async fn folder_without_an_address_names_the_file_to_write() {
 }
 
 #[test]
+fn folder_without_a_proxy_is_rejected_with_the_missing_files() {
+    let machine = Machine::new();
+    fs::remove_file(machine.path().join("proxy.key")).unwrap();
+    fs::remove_file(machine.path().join("ca.crt")).unwrap();
+    let error = MachineFolder::open(machine.path()).unwrap_err().to_string();
+    assert!(error.contains("is not the folder of a proxy: it has no proxy.key, ca.crt"), "{error}");
+}
+
+#[test]
 fn files_are_replaced_together_or_not_at_all() {
     let machine = Machine::new();
     let read = |name: &str| fs::read_to_string(machine.path().join(name)).unwrap();
