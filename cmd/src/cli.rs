@@ -307,4 +307,16 @@ mod tests {
     fn command_line_definition_is_valid() {
         Cli::command().debug_assert();
     }
+
+    #[test]
+    fn usage_of_bootstrap_has_both_of_its_forms() {
+        let mut cli = Cli::command();
+        let proxy = cli.find_subcommand_mut("proxy").unwrap();
+        let bootstrap = proxy.find_subcommand_mut("bootstrap").unwrap();
+        let usage = bootstrap.render_usage().to_string();
+        let lines: Vec<_> = usage.lines().collect();
+        let [enroll, renew] = lines[..] else { panic!("{usage}") };
+        assert!(enroll.ends_with("--service <NS/NAME> --address <IP> --out <DIR>"), "{usage}");
+        assert!(renew.ends_with("--renew <DIR> [--force]"), "{usage}");
+    }
 }

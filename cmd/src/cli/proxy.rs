@@ -32,6 +32,9 @@ pub(crate) enum ProxyCommand {
 
 /// The arguments of `ironmesh proxy bootstrap`.
 #[derive(Debug, Args)]
+#[command(override_usage = "\
+    ironmesh proxy bootstrap [OPTIONS] --service <NS/NAME> --address <IP> --out <DIR>\n       \
+    ironmesh proxy bootstrap --renew <DIR> [--force]")]
 pub(crate) struct BootstrapArguments {
     #[command(flatten)]
     pub(crate) config: ConfigArgument,
