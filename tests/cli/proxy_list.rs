@@ -40,6 +40,13 @@ fn names(server: &Server, filters: &[&str]) -> Vec<String> {
 #[tokio::test]
 async fn proxy_name_is_unique_in_use_and_selects_the_proxy_in_commands() {
     let Some((server, _child)) = open().await else { return };
+    let hint = "ironmesh: no proxy is enrolled; `ironmesh proxy token --service NS/NAME`";
+    for (more, has_hint) in
+        [(&[][..], true), (&["-o", "json"], false), (&["--state", "stale"], false)]
+    {
+        let run = server.run(&[&["proxy", "list"], more].concat());
+        assert_eq!((run.code, run.stderr.starts_with(hint)), (0, has_hint), "{run:?}");
+    }
     let run = bootstrap(&server, "store", 1, &["--name", "vm-1.example.com"]);
     assert_eq!(run.code, 0, "{run:?}");
     assert!(run.stdout.starts_with("proxy vm-1.example.com ("), "{run:?}");

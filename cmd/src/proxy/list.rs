@@ -42,6 +42,9 @@ const CUT: [(usize, usize, CutAt); 5] = [
 /// The characters of a revision in the narrow table, as many as commands need to find it.
 const SHORT_REVISION: usize = 8;
 
+/// The note of an empty list.
+const FIRST_STEPS: &str = "no proxy is enrolled; `ironmesh proxy token --service NS/NAME` creates a token by which a machine enrolls, and `ironmesh proxy bootstrap` enrolls without one";
+
 /// Lists the enrolled proxies.
 pub(crate) async fn list(arguments: &ListArguments, format: OutputFormat) -> anyhow::Result<()> {
     let resolved = ResolvedSettings::load(&arguments.config)?;
@@ -55,10 +58,16 @@ pub(crate) async fn list(arguments: &ListArguments, format: OutputFormat) -> any
     match format {
         OutputFormat::Json => {
             outln!("{}", serde_json::to_string_pretty(&page.proxies)?)?;
-            print_hidden(&page);
+            if let Some(note) = hidden(&page) {
+                print_note(&note);
+            }
         }
         OutputFormat::Text => out!("{}", table(&page, HEADINGS, cells, Some(TERMINAL_WIDTH)))?,
         OutputFormat::Wide => out!("{}", table(&page, WIDE_HEADINGS, wide_cells, None))?,
+    }
+    let is_all = arguments.service.is_none() && arguments.state.is_none();
+    if format != OutputFormat::Json && is_all && page.matching == 0 {
+        print_note(FIRST_STEPS);
     }
     Ok(())
 }
@@ -98,10 +107,8 @@ fn hidden(page: &ProxyPage) -> Option<String> {
 }
 
 #[expect(clippy::print_stderr, reason = "a notice beside the result")]
-fn print_hidden(page: &ProxyPage) {
-    if let Some(note) = hidden(page) {
-        eprintln!("ironmesh: {note}");
-    }
+fn print_note(note: &str) {
+    eprintln!("ironmesh: {note}");
 }
 
 fn cells(proxy: &ProxyView, now: Timestamp) -> [String; 7] {
