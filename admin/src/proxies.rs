@@ -128,7 +128,7 @@ pub struct ProxyView {
     pub nacks: Vec<NackView>,
     /// The resources that are withheld from it because every recipient NACKs them.
     pub withheld: Vec<NackView>,
-    /// The findings about what it requests.
+    /// The findings about what it requests, its streams and its certificates.
     pub findings: Vec<FindingView>,
 }
 

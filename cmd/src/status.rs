@@ -87,7 +87,10 @@ fn wrong(readiness: &Readiness, proxies: &[ProxyView], audit: &AuditView) -> Vec
         ));
     }
     let of_proxies = proxies.iter().flat_map(|proxy| &proxy.findings);
-    wrong.extend(of_proxies.filter(|finding| is_error(finding)).map(finding_text));
+    // (Those about copied certificates are findings of the mesh, too.)
+    let is_new =
+        |finding: &&FindingView| is_error(finding) && !readiness.findings.contains(finding);
+    wrong.extend(of_proxies.filter(is_new).map(finding_text));
     wrong.extend(audit.denied.iter().map(would_be_denied));
     wrong.extend(audit.others.iter().map(|others| {
         let OthersView { service, port, count, .. } = others;

@@ -105,7 +105,8 @@ impl ControlPlane for RunningControlPlane {
         let of_machines = {
             let revoked = self.register.revoked();
             let is_revoked = |id| revoked.contains_key(&id);
-            self.alarms.findings(&self.tokens.misused(), is_revoked, Timestamp::now())
+            let name_of = |id| self.register.get(id).map(|record| record.display_name());
+            self.alarms.findings(&self.tokens.misused(), is_revoked, name_of, Timestamp::now())
         };
         let of_mesh = of_state.iter().chain(&of_machines).chain(&*findings);
         let of_mesh = of_mesh.map(FindingView::from);

@@ -46,7 +46,11 @@ impl RunningControlPlane {
         let findings = self.feeds.findings.borrow();
         let findings = findings.get(&record.id).into_iter().flatten();
         let duplicates = self.feeds.duplicates.borrow();
-        let findings = duplicates.get(&record.id).into_iter().chain(findings);
+        let alarms = match record.revoked {
+            Some(_) => Vec::new(),
+            None => self.alarms.of_proxy(record.id, Timestamp::now()),
+        };
+        let findings = alarms.iter().chain(duplicates.get(&record.id)).chain(findings);
         let live = self.hub.live_streams(&record.id.to_string());
         let addresses: BTreeSet<_> = live.iter().map(|stream| stream.address).collect();
         let disconnected = self.feeds.disconnected.borrow();

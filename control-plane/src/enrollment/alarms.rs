@@ -8,7 +8,9 @@ use std::net::SocketAddr;
 use ironmesh_catalog::codes::{
     CERTIFICATE_NEWER_THAN_STATE, OLD_CERTIFICATE_PRESENTED, TOKEN_PRESENTED_AGAIN,
 };
-use ironmesh_catalog::{CertificateRecognition, Finding, JoinRecord, JoinToken, ProxyId};
+use ironmesh_catalog::{
+    CertificateRecognition, Finding, JoinRecord, JoinToken, ProxyId, ProxyName,
+};
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 
@@ -33,6 +35,9 @@ pub(crate) enum CertificateAlarm {
 }
 
 impl CertificateAlarm {
+    /// All of them, the most alarming first.
+    const ALL: [Self; 3] = [Self::Older, Self::OtherKey, Self::Newer];
+
     /// The alarm about a certificate that was recognized so, if it is alarming.
     pub(crate) fn of(recognition: CertificateRecognition) -> Option<Self> {
         match recognition {
@@ -85,16 +90,19 @@ impl Alarms {
         one.count == 1
     }
 
-    /// The findings about certificates and about these tokens. A revocation ends those about the proxy.
+    /// The findings about certificates and about these tokens. A revocation ends those about the proxy. `name_of` is the
+    /// name of an enrolled proxy.
     pub(crate) fn findings(
         &self,
         misused: &[JoinToken],
         is_revoked: impl Fn(ProxyId) -> bool,
+        name_of: impl Fn(ProxyId) -> Option<ProxyName>,
         now: Timestamp,
     ) -> Vec<Finding> {
-        let mut findings: Vec<_> = misused.iter().take(NAMED).filter_map(of_token).collect();
+        let mut findings: Vec<_> =
+            misused.iter().take(NAMED).filter_map(|token| of_token(token, &name_of)).collect();
         let raised = self.0.lock();
-        for kind in [CertificateAlarm::Older, CertificateAlarm::OtherKey, CertificateAlarm::Newer] {
+        for kind in CertificateAlarm::ALL {
             let of_kind = raised.iter().filter(|((alarm, id), one)| {
                 *alarm == kind && !is_over(one, now) && !is_revoked(*id)
             });
@@ -102,22 +110,32 @@ impl Alarms {
         }
         findings
     }
+
+    /// The findings about the certificates of one proxy.
+    pub(crate) fn of_proxy(&self, id: ProxyId, now: Timestamp) -> Vec<Finding> {
+        let raised = self.0.lock();
+        let findings = CertificateAlarm::ALL.into_iter().filter_map(|kind| {
+            let one = raised.get(&(kind, id)).filter(|one| !is_over(one, now))?;
+            Some(of_certificate(kind, one))
+        });
+        findings.collect()
+    }
 }
 
 fn is_over(raised: &Raised, now: Timestamp) -> bool {
     now.duration_since(raised.at) > RETENTION
 }
 
-fn of_token(token: &JoinToken) -> Option<Finding> {
+fn of_token(token: &JoinToken, name_of: impl Fn(ProxyId) -> Option<ProxyName>) -> Option<Finding> {
     let (used, misused) = (token.used.as_ref()?, token.misused.as_ref()?);
+    let name = name_of(used.proxy).map_or_else(|| used.proxy.to_string(), |name| name.to_string());
     let text = format!(
-        "token {} was presented a second time by {} on {:.0}: it had enrolled proxy {} from {} on {:.0}",
-        token.id, misused.from, misused.at, used.proxy, used.from, used.at
+        "token {} was presented a second time by {} on {:.0}: it had enrolled proxy {name} from {} on {:.0}",
+        token.id, misused.from, misused.at, used.from, used.at
     );
     let help = format!(
-        "find out who copied the token: if {} is not the intended machine, run `ironmesh proxy revoke {}` and enroll the intended one; then `ironmesh proxy token revoke {}` ends this finding",
+        "find out who copied the token: if {} is not the intended machine, run `ironmesh proxy revoke {name}` and enroll the intended one; then `ironmesh proxy token revoke {}` ends this finding",
         used.from.ip(),
-        used.proxy,
         token.id
     );
     Some(Finding::error(TOKEN_PRESENTED_AGAIN, None, text).help(help))
@@ -139,11 +157,13 @@ fn of_certificate(kind: CertificateAlarm, raised: &Raised) -> Finding {
         }
         CertificateAlarm::Older | CertificateAlarm::OtherKey => {
             let what = match kind {
-                CertificateAlarm::OtherKey => "for another key than its own",
-                _ => "that it renewed, and whose successor is in use",
+                CertificateAlarm::OtherKey => {
+                    format!("a certificate of proxy {name} for a different key")
+                }
+                _ => format!("a certificate that proxy {name} has replaced"),
             };
             let text = format!(
-                "a certificate of proxy {name} {what} was presented by {from} on {at:.0}{times}: probably a copy of the machine's files"
+                "{what} was presented by {from} on {at:.0}{times}: probably a copy of the machine's files"
             );
             let help = format!(
                 "if the machine was restored from a backup, enroll it again with a new token; otherwise someone has its key: `ironmesh proxy revoke {name}`, and enroll it again"

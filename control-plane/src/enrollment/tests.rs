@@ -203,8 +203,17 @@ impl World {
         let misused = self.enroller.tokens.misused();
         let revoked = self.enroller.register.revoked();
         let is_revoked = |id| revoked.contains_key(&id);
-        let findings = self.enroller.alarms.findings(&misused, is_revoked, self.now);
+        let name_of = |id| self.enroller.register.get(id).map(|record| record.display_name());
+        let findings = self.enroller.alarms.findings(&misused, is_revoked, name_of, self.now);
         findings.iter().map(|finding| finding.code.to_string()).collect()
+    }
+
+    /// The texts of all findings.
+    fn finding_texts(&self) -> Vec<String> {
+        let name_of = |id| self.enroller.register.get(id).map(|record| record.display_name());
+        let misused = self.enroller.tokens.misused();
+        let findings = self.enroller.alarms.findings(&misused, |_| false, name_of, self.now);
+        findings.into_iter().map(|finding| finding.message).collect()
     }
 
     fn record(&self, id: ProxyId) -> Arc<JoinRecord> {
@@ -304,6 +313,8 @@ fn second_use_raises_an_alarm_until_the_token_is_revoked() {
     let error = world.join(&token, &request(), peer(66), AT_ONCE).unwrap_err();
     assert_eq!(error, EnrollmentError::TokenRejected);
     assert_eq!(world.findings(), ["IM0741"]);
+    let texts = world.finding_texts();
+    assert!(texts[0].contains("it had enrolled proxy bookstore-1 from 192.0.2.5:"), "{texts:?}");
     let world = world.restarted();
     assert_eq!(world.findings(), ["IM0741"], "the alarm survives a restart");
     let revocation = Revocation { at: world.now, reason: None };
@@ -426,6 +437,11 @@ fn renewal_replaces_the_certificate_and_keeps_one_predecessor() {
         matches!(&old, EnrollmentError::CertificateRejected(text) if text.contains("old copy"))
     );
     assert_eq!(world.findings(), ["IM0742"]);
+    let texts = world.finding_texts();
+    let words = "a certificate that proxy bookstore-1 has replaced was presented by ";
+    assert!(texts[0].starts_with(words), "{texts:?}");
+    let of_proxy = world.enroller.alarms.of_proxy(first.id, world.now);
+    assert_eq!(of_proxy.len(), 1, "{of_proxy:?}");
     world.renew(&third.certificate, &request, days(36)).unwrap();
     let revocation = Revocation { at: world.now, reason: None };
     world.enroller.register.revoke(first.id, revocation).unwrap();
