@@ -26,7 +26,7 @@ pub struct CertificateView {
     pub name: String,
     /// Its serial number, in lower-case hexadecimal; null for a proxy of an earlier version before it connects.
     pub serial: Option<String>,
-    /// For proxies `unclaimed`, `claimed`, `enrollment_expired`, `expired`, `revoked`, or `predecessor` (renewed, and
+    /// For proxies `unclaimed`, `claimed`, `unused` (renewed, and no xDS stream has used it yet), `enrollment_expired`, `expired`, `revoked`, or `predecessor` (renewed, and
     /// still accepted); for the other kinds `valid`, `expiring` (less than a third of its lifetime is left) or `expired`.
     pub state: String,
     /// When it was issued; null if that is not known.
@@ -86,7 +86,7 @@ impl CertificateKind {
         }
     }
 
-    /// Who renews certificates of this kind; none if nobody does.
+    /// The component that renews certificates of this kind; none for the root, which is not renewed.
     pub fn renewer(self) -> Option<CertificateRenewer> {
         match self {
             Self::Root => None,
@@ -104,7 +104,7 @@ impl fmt::Display for CertificateKind {
     }
 }
 
-/// Who renews a certificate.
+/// The component that renews a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CertificateRenewer {
@@ -144,8 +144,8 @@ impl fmt::Display for CertificateUse {
             Self::Issuing => f.write_str("issuing"),
             Self::Listeners(listeners) => f.write_str(&listeners.join(", ")),
             Self::Proxy { mesh_address, connected, .. } => {
-                f.write_str(if *connected { "connected, " } else { "" })?;
-                mesh_address.ip().fmt(f)
+                mesh_address.ip().fmt(f)?;
+                f.write_str(if *connected { ", connected" } else { "" })
             }
             Self::Proxies(1) => f.write_str("1 proxy"),
             Self::Proxies(count) => write!(f, "{count} proxies"),
@@ -183,7 +183,7 @@ pub struct CertificateKindSummary {
     pub states: BTreeMap<String, usize>,
     /// The certificate that expires next, of those that can still be used; null if there is none.
     pub next: Option<CertificateView>,
-    /// Who renews certificates of this kind; null if nobody does.
+    /// The component that renews certificates of this kind; null for the root, which is not renewed.
     pub renewed_by: Option<CertificateRenewer>,
 }
 
@@ -201,7 +201,8 @@ impl CertificateList {
         let (mut states, mut next) = (BTreeMap::new(), None::<&CertificateView>);
         for one in self.certificates.iter().filter(|one| one.kind == kind) {
             *states.entry(one.state.clone()).or_default() += 1;
-            let is_usable = matches!(&*one.state, "valid" | "expiring" | "claimed" | "unclaimed");
+            let is_usable =
+                matches!(&*one.state, "valid" | "expiring" | "claimed" | "unclaimed" | "unused");
             if is_usable && next.is_none_or(|next| one.not_after < next.not_after) {
                 next = Some(one);
             }

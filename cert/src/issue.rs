@@ -42,6 +42,8 @@ const CONTROL_PLANE_PATIENCE: Duration = Duration::from_secs(8 * 3600);
 pub struct ProxyCertificate {
     /// The leaf and the intermediate that signed it, in PEM.
     pub chain: String,
+    /// The service that its SPIFFE ID names.
+    pub service: ServiceName,
     /// The end of its validity.
     pub not_after: Timestamp,
     /// The leaf's serial number, in lower-case hexadecimal.
@@ -55,6 +57,7 @@ impl ProxyCertificate {
     pub fn issued(&self, now: Timestamp) -> IssuedCertificate {
         IssuedCertificate {
             serial: self.serial.clone(),
+            service: Some(self.service.clone()),
             issued_at: now,
             expires_at: self.not_after,
             first_used_at: None,
@@ -143,7 +146,8 @@ impl Authority {
             };
             let (chain, serial) = self.sign(&leaf, &key)?;
             let key = key_hash(&key.subject_public_key_info());
-            Ok(ProxyCertificate { chain, not_after: validity.not_after, serial, key })
+            let (service, not_after) = (service.clone(), validity.not_after);
+            Ok(ProxyCertificate { chain, service, not_after, serial, key })
         };
         issue().map_err(IssueError::Sign)
     }

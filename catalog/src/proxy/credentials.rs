@@ -7,6 +7,8 @@ use std::fmt;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::name::ServiceName;
+
 /// The hash of a public key: SHA-256 of its SubjectPublicKeyInfo, in lower-case hexadecimal.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -23,6 +25,9 @@ impl fmt::Display for KeyHash {
 pub struct IssuedCertificate {
     /// Its serial number, in lower-case hexadecimal.
     pub serial: String,
+    /// The service that its SPIFFE ID names; none if that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<ServiceName>,
     /// When it was issued.
     pub issued_at: Timestamp,
     /// When it expires.
@@ -93,6 +98,7 @@ impl ProxyCredentials {
     pub fn bound_by(presented: &PresentedCertificate, issued_at: Timestamp) -> Self {
         let current = IssuedCertificate {
             serial: presented.serial.clone(),
+            service: None,
             issued_at,
             expires_at: presented.expires_at,
             first_used_at: None,

@@ -8,9 +8,10 @@ use crate::table::{CutAt, TERMINAL_WIDTH, age, aligned, fit, relative};
 const HEADINGS: [&str; 9] =
     ["KIND", "NAME", "STATE", "AGE", "EXPIRES", "USED BY", "RENEWAL", "SERIAL", "SUBJECT"];
 
-/// The columns that are cut in turn so that a row fits, with their least widths: use and name.
+/// The columns that are cut in turn so that a row fits, with their least widths: use and name. The names of authorities
+/// end with what tells them apart.
 const CUT: [(usize, usize, CutAt); 4] =
-    [(5, 22, CutAt::End), (1, 20, CutAt::End), (5, 12, CutAt::End), (1, 10, CutAt::End)];
+    [(5, 22, CutAt::End), (1, 16, CutAt::Middle), (5, 12, CutAt::End), (1, 10, CutAt::Middle)];
 
 /// The table for a terminal: the first six columns.
 pub(super) fn narrow(certificates: &[CertificateView], now: Timestamp) -> String {

@@ -89,12 +89,22 @@ fn table_fits_a_terminal_and_shows_state_age_expiry_and_use() {
             "KIND           NAME           STATE               AGE  EXPIRES  USED BY",
             "root           root 1a2b      valid               10d  in 20d   trust bundle",
             "control plane  control plane  valid               10d  in 20d   xds, enrollment",
-            "proxy          web-1          claimed             10d  in 20d   connected, 10.0…",
+            "proxy          web-1          claimed             10d  in 20d   10.0.0.1, conne…",
             "proxy          web-2          enrollment expired  -    in 20d   2001:db8:0:1:2:…",
             "service        shop/web       valid               10d  in 20d   1 proxy",
         ]
     );
     assert!(lines.iter().all(|line| line.chars().count() <= 80), "{text}");
+}
+
+#[test]
+fn table_shows_the_address_beside_a_predecessor() {
+    let name = "ironmesh intermediate 71c2d05e";
+    let authority = view(CertificateKind::Intermediate, name, "valid", CertificateUse::Issuing);
+    let predecessor = proxy("bookstore-1", "predecessor", "10.0.10.15:15003");
+    let text = table::narrow(&[authority, predecessor], now());
+    assert!(text.lines().any(|line| line.ends_with("  10.0.10.15")), "{text}");
+    assert!(text.contains("1c2d05e") && text.lines().all(|line| line.chars().count() <= 80));
 }
 
 #[test]

@@ -11,8 +11,8 @@ use ironmesh_admin::{
     CertificateKind, CertificateList, CertificateProblem, CertificateUse, CertificateView,
 };
 use ironmesh_catalog::{
-    CertificateState, JoinRecord, MeshSpecification, ProxyId, Records, ServiceAccount,
-    ServiceCertificate, TrustDomain,
+    CertificateState, IssuedCertificate, JoinRecord, MeshSpecification, ProxyId, Records,
+    ServiceAccount, ServiceCertificate, TrustDomain,
 };
 use ironmesh_cert::CertificateFacts;
 use jiff::Timestamp;
@@ -108,21 +108,36 @@ impl CertificateSources {
         connected: bool,
         now: Timestamp,
     ) -> impl Iterator<Item = CertificateView> {
-        let first = record.services.first();
-        let subject = first.map(|first| self.trust_domain.proxy(record.id, first).to_string());
+        let subject = |issued: Option<&IssuedCertificate>| {
+            // Without a known one, that of the present first service.
+            let service = issued.and_then(|issued| issued.service.as_ref());
+            let service = service.or_else(|| record.services.first());
+            let subject =
+                service.map(|service| self.trust_domain.proxy(record.id, service).to_string());
+            subject.unwrap_or_default()
+        };
         let state = record.certificate_state(now);
         let credentials = record.credentials.as_ref();
         let (id, mesh_address) = (record.id, record.mesh_address);
+        // A renewed certificate: until its first use, all streams are those of its predecessor.
+        let is_unused = credentials.is_some_and(|known| {
+            known.predecessor.is_some() && known.current.first_used_at.is_none()
+        });
+        let state = match state_word(state) {
+            "claimed" if is_unused => "unused",
+            other => other,
+        };
+        let use_of = |connected| CertificateUse::Proxy { id, mesh_address, connected };
         let current = CertificateView {
             kind: CertificateKind::Proxy,
-            subject: subject.unwrap_or_default(),
+            subject: subject(credentials.map(|known| &known.current)),
             name: record.display_name().to_string(),
             serial: credentials.map(|known| known.current.serial.clone()),
-            state: state_word(state).to_owned(),
+            state: state.to_owned(),
             issued_at: Some(issued_at(record)),
             not_after: record.certificate_expires_at,
             renew_at: None,
-            used_by: CertificateUse::Proxy { id, mesh_address, connected },
+            used_by: use_of(connected && !is_unused),
             problem,
         };
         let predecessor = credentials
@@ -130,7 +145,9 @@ impl CertificateSources {
             .and_then(|known| known.accepted_predecessor(now))
             .filter(|predecessor| predecessor.expires_at > now)
             .map(|predecessor| CertificateView {
+                subject: subject(Some(predecessor)),
                 serial: Some(predecessor.serial.clone()),
+                used_by: use_of(connected && is_unused),
                 state: "predecessor".to_owned(),
                 issued_at: Some(predecessor.issued_at.max(record.enrolled_at)),
                 not_after: predecessor.expires_at,

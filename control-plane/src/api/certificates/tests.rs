@@ -1,4 +1,4 @@
-use ironmesh_catalog::{Domain, IssuedCertificate, KeyHash, ProxyCredentials, Revocation};
+use ironmesh_catalog::{Domain, KeyHash, ProxyCredentials, Revocation};
 use ironmesh_cert::{Authority, ServerNames};
 use ironmesh_config_language::{Document, load_documents};
 use jiff::SignedDuration;
@@ -55,6 +55,7 @@ fn sources(records: Vec<JoinRecord>) -> CertificateSources {
 fn proxy(number: u8, end: Timestamp) -> JoinRecord {
     let current = IssuedCertificate {
         serial: format!("4{number}"),
+        service: None,
         issued_at: start(),
         expires_at: end,
         first_used_at: Some(start()),
@@ -186,6 +187,7 @@ fn predecessor_is_listed_while_it_is_accepted() {
     credentials.predecessor = Some(first);
     let listed = list(vec![record.clone()], days(11));
     let both: Vec<_> = listed.iter().filter(|one| one.kind == CertificateKind::Proxy).collect();
+    assert_eq!(both[0].state, "unused");
     let [current, predecessor] = both[..] else { panic!("{both:?}") };
     assert_eq!((current.serial.as_deref(), current.issued_at), (Some("41"), Some(days(10))));
     assert_eq!(predecessor.serial.as_deref(), Some("40"));
@@ -194,7 +196,18 @@ fn predecessor_is_listed_while_it_is_accepted() {
     assert_eq!(proxies(vec![record.clone()], days(30)).len(), 1);
     record.credentials.as_mut().unwrap().current.first_used_at = Some(days(11));
     assert_eq!(proxies(vec![record.clone()], days(11)).len(), 2);
+    assert_eq!(proxies(vec![record.clone()], days(11))[0].0, "claimed");
     assert_eq!(proxies(vec![record], days(11) + SignedDuration::from_mins(11)).len(), 1);
+}
+
+#[test]
+fn subject_is_that_of_the_issue_after_the_services_changed() {
+    let mut record = proxy(1, days(30));
+    record.credentials.as_mut().unwrap().current.service = record.services.first().cloned();
+    record.services = vec!["buyer".parse().unwrap()];
+    let listed = list(vec![record], hours(1));
+    let one = listed.iter().find(|one| one.kind == CertificateKind::Proxy).unwrap();
+    assert!(one.subject.ends_with("/ns/default/svc/store"), "{}", one.subject);
 }
 
 #[test]
