@@ -353,8 +353,8 @@ impl Register {
         self.change(|records| {
             let changed = proxies.iter().filter_map(|(id, since)| {
                 let record = records.get(id)?;
-                let is_news = record.unreachable_since.is_some() != since.is_some();
-                is_news.then(|| JoinRecord { unreachable_since: *since, ..(**record).clone() })
+                let is_changed = record.unreachable_since.is_some() != since.is_some();
+                is_changed.then(|| JoinRecord { unreachable_since: *since, ..(**record).clone() })
             });
             changed.collect()
         })

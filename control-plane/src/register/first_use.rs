@@ -31,8 +31,8 @@ impl CertificateFirstUse {
         let claimed_at = record.claimed_at.or(Some(self.at));
         let certificate_expires_at = credentials.current.expires_at;
         let credentials = Some(credentials);
-        let is_news = claimed_at != record.claimed_at || credentials != record.credentials;
-        is_news.then(|| JoinRecord {
+        let is_changed = claimed_at != record.claimed_at || credentials != record.credentials;
+        is_changed.then(|| JoinRecord {
             claimed_at,
             credentials,
             certificate_expires_at,

@@ -20,9 +20,9 @@ use crate::counters::{CloseReason, ConnectionRejection, Counters};
 use crate::log_throttle::LogThrottle;
 use crate::memory_quota::MemoryQuota;
 use crate::peer::Peer;
+use crate::poll_when_woken::poll_when_woken;
 use crate::rejections::Rejections;
 use crate::service::Streams;
-use crate::when_woken::when_woken;
 
 mod frames;
 
@@ -155,7 +155,7 @@ impl Connections {
         let mut connection = std::pin::pin!(self.http2.serve_connection(io, service));
         let reason = tokio::select! {
             end = connection.as_mut() => return log_end(&peer, &end),
-            reason = when_woken(self.reason_to_close(&peer, &flood)) => reason,
+            reason = poll_when_woken(self.reason_to_close(&peer, &flood)) => reason,
         };
         tracing::debug!(address = %peer.address, reason, "closing xDS connection");
         connection.as_mut().graceful_shutdown();

@@ -95,6 +95,7 @@ mod messages;
 mod nack_bisection;
 mod overlay;
 mod peer;
+mod poll_when_woken;
 mod rate_limiter;
 mod references;
 mod rejections;
@@ -120,7 +121,6 @@ mod subscription;
 mod test_resources;
 mod validity;
 mod variant;
-mod when_woken;
 
 pub use connection::SILENCE_LIMIT;
 pub use counters::{CloseReason, ConnectionRejection, Counters};

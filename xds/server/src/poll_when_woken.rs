@@ -9,7 +9,7 @@ use futures_util::stream::FuturesUnordered;
 ///
 /// A task polls all that it waits for at each message. What hardly ever happens, such as a shutdown, then costs several
 /// locks per message and connection, although it has not been woken.
-pub(crate) async fn when_woken<F: Future>(future: F) -> F::Output {
+pub(crate) async fn poll_when_woken<F: Future>(future: F) -> F::Output {
     let mut only = FuturesUnordered::from_iter([future]);
     match only.next().await {
         Some(output) => output,
@@ -37,7 +37,7 @@ mod tests {
             polls.set(polls.get() + 1);
             notified.as_mut().poll(context)
         });
-        let mut waiting = pin!(when_woken(counted));
+        let mut waiting = pin!(poll_when_woken(counted));
         for _ in 0..10 {
             let is_pending =
                 poll_fn(|context| Poll::Ready(waiting.as_mut().poll(context).is_pending()));

@@ -18,11 +18,11 @@ use crate::counters::CloseReason;
 use crate::hub::{ClientKey, Connection, LiveStream, Reconnect};
 use crate::messages::{Messages, ReadError};
 use crate::peer::Peer;
+use crate::poll_when_woken::poll_when_woken;
 use crate::rate_limiter::RateLimiter;
 use crate::separate::Separate;
 use crate::stream::{Nacked, StreamOutput};
 use crate::variant::Variant;
-use crate::when_woken::when_woken;
 
 /// The time that a client may take to send its node.
 pub(super) const FIRST_REQUEST_DEADLINE: Duration = Duration::from_secs(10);
@@ -102,7 +102,7 @@ impl Streams {
         // Created once and not at each iteration, which would register and deregister a waker each
         // time.
         let end = self.end(peer, Arc::clone(&connection.client), connection.disconnects.clone());
-        let mut end = pin!(when_woken(end));
+        let mut end = pin!(poll_when_woken(end));
         let mut timer = pin!(sleep_until(Instant::now()));
         let set = connection.sets.borrow_and_update().clone();
         let mut has_set = set.is_some();

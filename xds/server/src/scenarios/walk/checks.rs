@@ -87,7 +87,7 @@ impl<V: Dialect> Walk<V> {
         }
     }
 
-    fn check_resource(&mut self, resource: &Arc<Resource>, is_news: bool) {
+    fn check_resource(&mut self, resource: &Arc<Resource>, is_changed: bool) {
         let (of, name) = (resource.resource_type(), resource.name());
         assert!(self.client.covers(of, name), "not subscribed: {resource:?}");
         let key = (of, Arc::clone(name));
@@ -101,7 +101,7 @@ impl<V: Dialect> Walk<V> {
             Cluster => {
                 // A cluster of a whole state may be requested, or uncertain, though it is not new.
                 self.repeatable.insert((Endpoint, Arc::clone(name)));
-                if is_news && self.client.covers(Endpoint, name) {
+                if is_changed && self.client.covers(Endpoint, name) {
                     self.awaiting_endpoints.insert(Arc::clone(name));
                 }
             }
