@@ -249,6 +249,43 @@ async fn wrong_ca_hash_is_refused_before_the_token_is_sent() {
     assert_eq!(running.join(&invitation, "proxy", &[]).code, 0);
 }
 
+/// The run of a command on a disk that has room for files of up to `blocks` of 512 bytes, or 1 KiB in some shells.
+fn with_small_files(command: &std::process::Command, blocks: u8) -> Run {
+    let mut limited = std::process::Command::new("sh");
+    limited.args(["-c", &format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\"")]);
+    limited.arg(command.get_program()).args(command.get_args());
+    limited.current_dir(command.get_current_dir().unwrap());
+    finish(&mut limited)
+}
+
+#[tokio::test]
+async fn full_disk_of_a_machine_loses_neither_token_nor_certificate() {
+    let Some(running) = EnrollmentServer::open().await else { return };
+    let invitation = running.invite(&[]);
+    let join = running.join_command(running.address(), &invitation, "proxy", &[]);
+    // No room for the key: the token is not sent.
+    let run = with_small_files(&join, 0);
+    assert_failed(&run, 1, &["cannot write", "File too large"]);
+    assert_eq!(running.token_state(&invitation.id), "unused");
+    // Room for the key, and none for the certificate: a repetition gets the same one.
+    let run = with_small_files(&join, 1);
+    assert_failed(&run, 1, &["File too large"]);
+    assert_eq!(running.token_state(&invitation.id), "used");
+    assert!(!running.out("proxy").exists());
+    let run = running.join(&invitation, "proxy", &[]);
+    assert_eq!(run.code, 0, "{run:?}");
+    assert_eq!(running.proxies().len(), 1);
+
+    let out = running.out("proxy");
+    let content = || files(&out).iter().map(|name| read(&out, name)).collect::<Vec<_>>();
+    let before = content();
+    let renew = ["proxy", "bootstrap", "--renew", "proxy", "--force"];
+    let run = with_small_files(&running.server.workspace.command(&renew), 1);
+    assert_failed(&run, 1, &["cannot write", "File too large"]);
+    assert_eq!(content(), before);
+    assert_eq!(running.renew("proxy", &["--force"]).code, 0);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn unreachable_control_plane_is_reported_after_the_first_attempt() {
     let Some(running) = EnrollmentServer::open().await else { return };
