@@ -1,5 +1,6 @@
 //! TCP: authorized in the handshake, also if the server speaks first, and never after it.
 
+use ironmesh_tests::authority::TestAuthority;
 use ironmesh_tests::xds::ProxyClient;
 use ironmesh_tests::{Envoy, Ledger, Mesh, Programs, ProxyOptions, TcpConnection, eventually, tls};
 use tokio::net::TcpStream;
@@ -143,6 +144,11 @@ async fn denied_caller_of_server_first_protocol_receives_no_byte() {
     let read = |name: &str| fs_err::read_to_string(folder.join(name)).unwrap();
     let proxy = DirectCaller { certificate: (read("proxy.crt"), read("proxy.key")), ..thief };
     proxy.greeting().await.unwrap_err();
+    // A certificate of another mesh, with the SPIFFE ID of the allowed caller.
+    let foreign = TestAuthority::new().account(&"default/bookstore".parse().unwrap());
+    let foreign =
+        DirectCaller { certificate: (foreign.chain, foreign.key.expose().to_owned()), ..store };
+    foreign.greeting().await.unwrap_err();
     assert_eq!(warehouse.app.connections(), before);
 }
 
