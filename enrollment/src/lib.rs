@@ -44,4 +44,4 @@ pub use server::{
     ConnectionLoss, Enroller, Enrollment, EnrollmentCounters, EnrollmentCredentials,
     EnrollmentError, EnrollmentLimits, Leave, LeaveWait, ProxyRenewal, RequestOutcome, serve,
 };
-pub use token::{OneTimeToken, TOKEN_PREFIX};
+pub use token::{OneTimeToken, UnreadableTokenId, token_id_digits};

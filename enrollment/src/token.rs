@@ -8,7 +8,7 @@ use data_encoding::HEXLOWER;
 use ironmesh_catalog::{Secret, TokenId};
 
 /// The beginning of each token: secret scanners find it in files and logs.
-pub const TOKEN_PREFIX: &str = "imt1_";
+const PREFIX: &str = "imt1_";
 
 /// The number of random bytes of the secret.
 const SECRET_BYTES: usize = 32;
@@ -36,7 +36,7 @@ impl OneTimeToken {
 
     /// Reads a token; none if the text is not one, for example because it is truncated.
     pub fn parse(text: &Secret) -> Option<Self> {
-        let (id, secret) = text.expose().trim().strip_prefix(TOKEN_PREFIX)?.split_once('_')?;
+        let (id, secret) = text.expose().trim().strip_prefix(PREFIX)?.split_once('_')?;
         let is_whole =
             HEXLOWER.decode(secret.as_bytes()).is_ok_and(|bytes| bytes.len() == SECRET_BYTES);
         is_whole.then_some(())?;
@@ -50,7 +50,7 @@ impl OneTimeToken {
 
     /// The whole token, for the machine.
     pub fn text(&self) -> Secret {
-        Secret::new(format!("{TOKEN_PREFIX}{}_{}", self.id, self.secret.expose()))
+        Secret::new(format!("{PREFIX}{}_{}", self.id, self.secret.expose()))
     }
 
     /// The hash of the secret, which the store keeps: SHA-256 in hexadecimal. A secret of 256 random bits needs no
@@ -64,6 +64,27 @@ impl OneTimeToken {
         let own = self.secret_hash();
         constant_time::verify_slices_are_equal(own.as_bytes(), hash.as_bytes()).is_ok()
     }
+}
+
+/// The least digits that name a token. A typing error must not name a different one.
+const LEAST_DIGITS: usize = 8;
+
+/// The text names no token. The error never has the text, which may be a secret.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "token id is malformed: give its {} hexadecimal digits, or the first {LEAST_DIGITS} or more; in a token, they are the part between `{PREFIX}` and the next `_`",
+    TokenId::DIGITS
+)]
+pub struct UnreadableTokenId;
+
+/// The digits of a token id, or its first ones, as people write them: alone, or in a whole token.
+pub fn token_id_digits(text: &str) -> Result<String, UnreadableTokenId> {
+    let text = text.trim().to_ascii_lowercase();
+    let id = text.strip_prefix(PREFIX).unwrap_or(&text);
+    let id = id.split_once('_').map_or(id, |(id, _)| id);
+    let is_id = (LEAST_DIGITS..=TokenId::DIGITS).contains(&id.len())
+        && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_id.then(|| id.to_owned()).ok_or(UnreadableTokenId)
 }
 
 #[cfg(test)]
@@ -104,6 +125,24 @@ mod tests {
         ];
         for bad in bad {
             assert!(OneTimeToken::parse(&Secret::new(bad.to_owned())).is_none(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn token_id_is_read_from_a_prefix_or_a_whole_token() {
+        let token = format!("imt1_5f0c9a1be2d34e67_{}", "ab".repeat(32));
+        for text in ["5f0c9a1be2d34e67", "imt1_5f0c9a1be2d34e67", " 5F0C9A1BE2D34E67\n", &token] {
+            assert_eq!(token_id_digits(text).unwrap(), "5f0c9a1be2d34e67");
+        }
+        assert_eq!(token_id_digits("5f0c9a1b").unwrap(), "5f0c9a1b");
+    }
+
+    #[test]
+    fn error_about_a_malformed_token_id_never_repeats_the_text() {
+        let secret = "ab".repeat(32);
+        for text in [&secret, &format!("imt1_{secret}"), &format!("imt1__{secret}"), "5f0c9a1"] {
+            let error = token_id_digits(text).unwrap_err().to_string();
+            assert!(!error.contains("abab") && error.contains("between `imt1_`"), "{error}");
         }
     }
 }
