@@ -3,9 +3,10 @@
 use std::io;
 use std::path::PathBuf;
 
+use ironmesh_agent_envoy::SupervisorClientError;
 use ironmesh_catalog::ProxyId;
 use ironmesh_cert::RequestError;
-use ironmesh_enrollment::{CaHash, EnrollmentClientError, EnrollmentErrorCode};
+use ironmesh_enrollment::{EnrollmentClientError, EnrollmentErrorCode};
 use ironmesh_sidecar::envoy::AdminSocketPathTooLong;
 use ironmesh_sidecar_folder::{NewFolderError, PatchFolderError, ProxyFilesError};
 use jiff::Timestamp;
@@ -39,6 +40,17 @@ pub enum AgentError {
         action: &'static str,
         /// The reason.
         source: EnrollmentClientError,
+    },
+    /// The supervisor does not drain.
+    #[error("cannot drain Envoy; the proxy is not revoked")]
+    Drain(#[source] SupervisorClientError),
+    /// The drain takes too long.
+    #[error(
+        "Envoy has not ended within {seconds} s; the proxy is not revoked: see `ironmesh agent status`, and try again"
+    )]
+    DrainTimeout {
+        /// The time limit.
+        seconds: u64,
     },
     /// A file cannot be read or written.
     #[error("cannot {action} `{}`", path.display())]
@@ -113,15 +125,15 @@ pub enum AgentError {
     /// The folder is of another mesh than the settings.
     #[error(
         "the proxy in `{}` belongs to another mesh: its CA hash is {}, and the settings have {}; correct `ca_hash`, or remove the folder to enroll the machine again",
-        folder.display(), hashes(known), hashes(expected)
+        folder.display(), known.join(", "), expected.join(", ")
     )]
     OtherMesh {
         /// The folder.
         folder: PathBuf,
         /// The hashes of its roots.
-        known: Vec<CaHash>,
+        known: Vec<String>,
         /// The hashes in the settings.
-        expected: Vec<CaHash>,
+        expected: Vec<String>,
     },
     /// The path of the agent's socket would be too long.
     #[error(
@@ -226,8 +238,4 @@ impl AgentError {
             _ => None,
         }
     }
-}
-
-fn hashes(hashes: &[CaHash]) -> String {
-    hashes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }

@@ -15,6 +15,7 @@ use ironmesh_sidecar_folder::{
 use jiff::Timestamp;
 
 use crate::error::AgentError;
+use crate::mesh_check::ca_hashes;
 use crate::pending_key::PendingKey;
 
 /// The inputs of a join.
@@ -28,6 +29,8 @@ pub struct MachineJoin<'a> {
     pub token: Secret,
     /// The address to which callers connect. Default: the address from which the control plane sees this machine.
     pub address: Option<IpAddr>,
+    /// The name of the proxy, for display. Default: a name after its service.
+    pub name: Option<ProxyName>,
     /// The settings of the machine's own listeners.
     pub metadata: &'a NodeMetadata,
     /// The access to Envoy's admin interface.
@@ -76,6 +79,7 @@ pub async fn join(join: MachineJoin<'_>) -> Result<EnrolledMachine, AgentError> 
         token: token.text(),
         certificate_request: key.certificate_request().to_owned(),
         address: join.address,
+        name: join.name,
     };
     let enrolled = match client.enroll(&request).await {
         Ok(enrolled) => enrolled,
@@ -120,7 +124,10 @@ fn write_files(
         addresses.iter().map(|address| (address.host.clone(), address.port)).collect();
     let common = CommonFiles {
         roots: &enrolled.roots,
-        enrollment: &EnrollmentState::new(&addresses, Some(enrolled.issued_at)),
+        enrollment: &EnrollmentState {
+            ca_hashes: ca_hashes(&enrolled.roots),
+            ..EnrollmentState::new(&addresses, Some(enrolled.issued_at))
+        },
     };
     let proxy = NewProxy { name: String::new(), address: enrolled.address };
     let workload = Workload {

@@ -16,6 +16,7 @@ use serde_json::json;
 use crate::due::due_at;
 use crate::error::AgentError;
 use crate::machine_folder::{MachineFolder, ProxyFiles};
+use crate::mesh_check::ca_hashes;
 
 /// When a run renews.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +79,17 @@ pub async fn renew(
         return Err(AgentError::OtherProxy { folder, own: id, issued: enrolled.id });
     }
     let has_new_roots = enrolled.roots != files.roots.roots;
-    let state = EnrollmentState { issued_at: Some(enrolled.issued_at), ..state }.to_json();
+    let mut known_hashes = state.ca_hashes;
+    known_hashes.extend(ca_hashes(&files.roots.roots));
+    known_hashes.extend(ca_hashes(&enrolled.roots));
+    known_hashes.sort();
+    known_hashes.dedup();
+    let state = EnrollmentState {
+        issued_at: Some(enrolled.issued_at),
+        ca_hashes: known_hashes,
+        addresses: state.addresses,
+    };
+    let state = state.to_json();
     let workload = updated_workload(folder, &enrolled)?;
     let mut files = vec![(ENROLLMENT, &*state)];
     if let Some(workload) = &workload {

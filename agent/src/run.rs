@@ -11,23 +11,22 @@
 mod joining;
 mod renewing;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use ironmesh_enrollment::CaHash;
-use ironmesh_sidecar::envoy;
+use ironmesh_agent_envoy::Notifier;
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use crate::activity::AgentState;
 use crate::error::AgentError;
 use crate::lock::AgentLock;
+use crate::mesh_check::check_mesh;
 use crate::settings::AgentSettings;
 use crate::socket;
 
 /// Runs the agent until `stop` is cancelled.
 ///
-/// `hostname` names a machine without a name in its settings; the token is in `credential` if the settings name no
-/// file. `ready` is called once the agent answers on its socket.
+/// The token is in `credential` if the settings name no file.
 ///
 /// # Errors
 ///
@@ -37,13 +36,13 @@ pub async fn run(
     settings: AgentSettings,
     credential: Option<PathBuf>,
     stop: CancellationToken,
-    ready: impl FnOnce(),
 ) -> Result<(), AgentError> {
     let _lock = AgentLock::take(&settings.folder)?;
     check_mesh(&settings)?;
     let state = AgentState::new(Timestamp::now());
     let listener = socket::bind(&settings.folder)?;
-    ready();
+    Notifier::from_environment().ready();
+    tracing::info!(folder = %settings.folder.display(), "the agent has started");
     let token_file = settings.token_file.clone().or(credential);
     let work = async {
         loop {
@@ -59,31 +58,4 @@ pub async fn run(
         failed = work => failed,
         served = socket::serve(listener, settings.clone(), state.clone()) => served,
     }
-}
-
-/// Fails if the folder is of another mesh than the settings.
-fn check_mesh(settings: &AgentSettings) -> Result<(), AgentError> {
-    let path = settings.folder.join(envoy::ROOTS);
-    if settings.ca_hashes.is_empty() || !path.exists() {
-        return Ok(());
-    }
-    let roots = read(&path)?;
-    let known = CaHash::of_roots(&roots)
-        .map_err(|error| AgentError::Content { path: path.clone(), problem: error.to_string() })?;
-    if known.iter().any(|hash| settings.ca_hashes.contains(hash)) {
-        return Ok(());
-    }
-    Err(AgentError::OtherMesh {
-        folder: settings.folder.clone(),
-        known,
-        expected: settings.ca_hashes.clone(),
-    })
-}
-
-fn read(path: &Path) -> Result<String, AgentError> {
-    fs_err::read_to_string(path).map_err(|source| AgentError::File {
-        action: "read",
-        path: path.to_owned(),
-        source,
-    })
 }

@@ -19,6 +19,7 @@ use tokio::time::sleep;
 
 use crate::control_plane::ProxyControlPlane;
 use crate::error::AgentError;
+use crate::mesh_check::check_mesh;
 use crate::settings::AgentSettings;
 
 /// The interval in which the supervisor looks whether the machine is enrolled.
@@ -31,6 +32,7 @@ const LEAVE_LIMIT: Duration = Duration::from_secs(16);
 /// the machine is enrolled first: agent and supervisor may start at the same time.
 pub async fn run_envoy(config: PathBuf) -> Result<(), BoxError> {
     let settings = AgentSettings::read(&config)?;
+    check_mesh(&settings)?;
     if !is_enrolled(&settings.folder).await? {
         return Ok(());
     }

@@ -89,6 +89,9 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Agent(AgentCommand::Run(arguments)) => {
             runtime.block_on(agent::run(&arguments, output))
         }
+        Command::Agent(AgentCommand::Leave(arguments)) => {
+            runtime.block_on(agent::leave(&arguments, output))
+        }
         Command::Agent(AgentCommand::Status(arguments)) => {
             runtime.block_on(agent::status(&arguments, output))
         }

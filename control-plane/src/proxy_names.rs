@@ -5,6 +5,9 @@ use std::collections::BTreeSet;
 use ironmesh_catalog::{ProxyId, ProxyName, Records, ServiceName};
 use jiff::Timestamp;
 
+/// The most digits of a number that is added to a name.
+const MAX_DIGITS: usize = 20;
+
 /// `count` names `<service>-<n>` that no record has, with the lowest numbers.
 pub(crate) fn default_names(
     service: &ServiceName,
@@ -45,6 +48,25 @@ pub(crate) fn free_name(
             other.id, other.mesh_address
         )),
     }
+}
+
+/// The name, or the first of `NAME-2`, `NAME-3` and so on, that no proxy in use has. A machine chooses its own name, which
+/// must not be mistaken for another proxy or for an id.
+pub(crate) fn name_like(wanted: &ProxyName, records: &Records, now: Timestamp) -> ProxyName {
+    if let Ok(name) = free_name(wanted, records, now) {
+        return name;
+    }
+    let used: BTreeSet<_> = records
+        .values()
+        .filter(|record| record.is_in_use(now))
+        .filter_map(|record| record.name.as_ref())
+        .collect();
+    // Room for the number.
+    let stem: String =
+        wanted.as_str().chars().take(ProxyName::MAX_LENGTH - MAX_DIGITS - 1).collect();
+    let numbered = (2_u64..).map(|number| format!("{stem}-{number}").parse::<ProxyName>());
+    let mut free = numbered.flatten().filter(|name| !used.contains(name));
+    free.next().unwrap_or_else(|| wanted.clone())
 }
 
 #[cfg(test)]
@@ -97,5 +119,18 @@ mod tests {
         assert_eq!(free_name(&name, &revoked, now), Ok(name));
         let id = "6b1f2c1e-0b5c-4c62-9b8e-3f5a0f8f7c11".parse().unwrap();
         assert!(free_name(&id, &records, now).unwrap_err().contains("is a UUID"));
+    }
+
+    #[test]
+    fn machine_with_a_taken_name_gets_a_number() {
+        let now = Timestamp::now();
+        let records = records(&[Some("vm1"), Some("vm1-2")]);
+        let name = |wanted: &str| name_like(&wanted.parse().unwrap(), &records, now).to_string();
+        assert_eq!((name("vm2"), name("vm1")), ("vm2".to_owned(), "vm1-3".to_owned()));
+        let long = "v".repeat(ProxyName::MAX_LENGTH);
+        assert_eq!(name(&long), long);
+        // An id is no name.
+        let id = "6b1f2c1e-0b5c-4c62-9b8e-3f5a0f8f7c11";
+        assert_eq!(name(id), format!("{id}-2"));
     }
 }

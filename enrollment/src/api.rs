@@ -25,6 +25,10 @@ pub struct EnrollRequest {
     /// The address to which callers connect. Default: the address from which the request comes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
+    /// The name of the proxy, for display. If another proxy has it, the control plane adds a number. Default: a name
+    /// after the service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<ProxyName>,
 }
 
 /// The body of `POST /v1/renew`, sent with the current client certificate.
@@ -252,6 +256,7 @@ mod tests {
             token: Secret::new("the-token".to_owned()),
             certificate_request: String::new(),
             address: None,
+            name: None,
         };
         assert!(!format!("{request:?}").contains("the-token"));
     }

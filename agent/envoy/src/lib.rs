@@ -34,6 +34,7 @@ mod supervisor;
 
 pub use client::{ReloadEvents, SupervisorClient, SupervisorClientError};
 pub use error::{CheckError, SupervisorError};
+pub use notify::Notifier;
 pub use plan::{BoxError, EnvoyPlan, LeaveCall, LeaveOutcome, PlanSource, StagedFiles};
 pub use progress::ReloadProgress;
 pub use release::{EnvoyRelease, MalformedRelease};

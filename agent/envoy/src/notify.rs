@@ -8,14 +8,14 @@ use std::time::Duration;
 
 /// The socket of systemd, if it started this process and wants messages.
 #[derive(Debug)]
-pub(crate) struct Notifier {
+pub struct Notifier {
     socket: Option<UnixDatagram>,
     watchdog: Option<Duration>,
 }
 
 impl Notifier {
     /// Reads `NOTIFY_SOCKET`, and `WATCHDOG_USEC` if it is meant for this process.
-    pub(crate) fn from_environment() -> Self {
+    pub fn from_environment() -> Self {
         let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
         let is_own = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
         let watchdog = number("WATCHDOG_USEC").filter(|_| is_own).map(Duration::from_micros);
@@ -34,7 +34,8 @@ impl Notifier {
         self.watchdog.filter(|_| self.socket.is_some()).map(|limit| limit / 2)
     }
 
-    pub(crate) fn ready(&self) {
+    /// The process has started.
+    pub fn ready(&self) {
         self.send("READY=1");
     }
 

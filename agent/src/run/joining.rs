@@ -4,9 +4,9 @@ use std::io::Read as _;
 use std::path::Path;
 use std::time::Duration;
 
-use ironmesh_catalog::Secret;
 use ironmesh_catalog::backoff::Backoff;
 use ironmesh_catalog::text::chain;
+use ironmesh_catalog::{ProxyName, Secret};
 use ironmesh_sidecar::Admin;
 use jiff::Timestamp;
 use tokio::time::sleep;
@@ -66,6 +66,7 @@ pub(super) async fn join(
             ca_hashes: settings.ca_hashes.clone(),
             token: token.clone(),
             address: settings.address,
+            name: settings.name.clone().or_else(hostname),
             metadata: &metadata,
             admin: if settings.admin_tcp { Admin::Tcp } else { Admin::Socket },
             out: &settings.folder,
@@ -91,6 +92,12 @@ pub(super) async fn join(
         }
     }
     Ok(())
+}
+
+/// The hostname as a name; none if it has characters that a name has not.
+fn hostname() -> Option<ProxyName> {
+    let system = rustix::system::uname();
+    system.nodename().to_str().ok()?.to_lowercase().parse().ok()
 }
 
 /// Notes and logs an error, once while it stays the same.

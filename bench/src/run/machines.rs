@@ -140,6 +140,7 @@ async fn enroll_all(subject: &MeasuredControlPlane) -> anyhow::Result<Vec<Call>>
                 token: token.token,
                 certificate_request: request.clone(),
                 address: Some(address),
+                name: None,
             };
             let enrolled = client.enroll(&enrollment).await?;
             Ok(machine(key, request, enrolled))

@@ -24,6 +24,7 @@ pub(crate) async fn join(arguments: JoinArguments, output: Output) -> anyhow::Re
         ca_hashes: arguments.ca_hashes,
         token: read_token(&arguments.token_file)?,
         address: arguments.address,
+        name: arguments.name,
         metadata: &metadata,
         admin: admin(&arguments.listeners),
         out: &arguments.out,

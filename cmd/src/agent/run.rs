@@ -23,12 +23,10 @@ async fn run_until_stopped(arguments: &AgentConfigArgument) -> anyhow::Result<()
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let settings = AgentSettings::read(&arguments.config)?;
-    let folder = settings.folder.clone();
     let credential = env::var_os("CREDENTIALS_DIRECTORY");
     let credential = credential.map(|directory| PathBuf::from(directory).join(TOKEN_CREDENTIAL));
     let stop = CancellationToken::new();
-    let ready = || tracing::info!(folder = %folder.display(), "the agent has started");
-    let agent = ironmesh_agent::run(settings, credential, stop.clone(), ready);
+    let agent = ironmesh_agent::run(settings, credential, stop.clone());
     let signalled = async {
         tokio::select! {
             _ = terminate.recv() => "SIGTERM",

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use ironmesh_agent::SETTINGS_FILE;
+use ironmesh_catalog::ProxyName;
 use ironmesh_enrollment::{CaHash, ControlPlaneAddress};
 
 use super::listeners::ListenerArguments;
@@ -22,6 +23,10 @@ pub(crate) enum AgentCommand {
     /// The settings are in agent.toml. The join token comes from its `token_file`, or from the systemd credential
     /// `join-token`. A control plane that cannot be reached, or a rejected token, does not end the agent.
     Run(AgentConfigArgument),
+    /// Leave the mesh for good: drain and end Envoy, then revoke the proxy
+    ///
+    /// The machine needs a new token to join again. To stop it for a while, stop `ironmesh envoy run` instead.
+    Leave(AgentConfigArgument),
     /// Show the certificate, the Envoy and the agent of this machine, problems first
     ///
     /// Needs no running agent. Exits with 0 if there are no problems, otherwise with 1.
@@ -55,6 +60,9 @@ pub(crate) struct JoinArguments {
     /// plane sees this machine]
     #[arg(long, value_name = "IP")]
     pub(crate) address: Option<IpAddr>,
+    /// Name the proxy, for display [default: SERVICE-N]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<ProxyName>,
     #[command(flatten)]
     pub(crate) listeners: ListenerArguments,
 }

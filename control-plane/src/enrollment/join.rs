@@ -17,7 +17,7 @@ use super::{
     with_first_certificate,
 };
 use crate::journal::{CertificateHolder, few};
-use crate::proxy_names::default_names;
+use crate::proxy_names::{default_names, name_like};
 use ironmesh_catalog::text::chain;
 
 /// Why a machine is not enrolled: the error of the response, and the reason in the journal.
@@ -185,10 +185,15 @@ impl MachineEnrollment {
                 // Another control plane has enrolled the same machine at this moment.
                 return Ok(Vec::new());
             }
-            let first = token.services.first();
-            let named = first.map(|first| default_names(first, 1, present)).transpose();
+            let named = match (&enrollment.name, token.services.first()) {
+                (Some(wanted), _) => Ok(Some(name_like(wanted, present, now))),
+                (None, Some(first)) => {
+                    default_names(first, 1, present).map(|names| names.into_iter().next())
+                }
+                (None, None) => Ok(None),
+            };
             let invalid = |error| ChangeError::Rejected(EnrollmentError::RequestInvalid(error));
-            let name = named.map_err(invalid)?.and_then(|names| names.into_iter().next());
+            let name = named.map_err(invalid)?;
             stored = JoinRecord { name, ..new.clone() };
             Ok::<_, ChangeError>(vec![stored.clone()])
         });

@@ -226,6 +226,7 @@ fn enrollment(token: &OneTimeToken, request: &MachineRequest, address: Option<&s
         token: token.text(),
         request: request.clone(),
         address: address.map(|address| address.parse().unwrap()),
+        name: None,
     }
 }
 
@@ -337,7 +338,7 @@ fn unusable_tokens_look_the_same() {
     let whole = world.token().text();
     let truncated = whole.expose().get(..40).unwrap().to_owned();
     let enrollment =
-        Enrollment { token: Secret::new(truncated), request: request(), address: None };
+        Enrollment { token: Secret::new(truncated), request: request(), address: None, name: None };
     let error = world.enroller.join(&enrollment, peer(5), world.now).unwrap_err();
     assert_eq!(error, EnrollmentError::TokenRejected);
     // A right id with a wrong secret.

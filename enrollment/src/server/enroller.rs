@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 
-use ironmesh_catalog::Secret;
+use ironmesh_catalog::{ProxyName, Secret};
 use ironmesh_cert::MachineRequest;
 use ironmesh_cert::peer::VerifiedProxy;
 
@@ -83,6 +83,8 @@ pub struct Enrollment {
     pub request: MachineRequest,
     /// The address to which callers connect, if the machine states one.
     pub address: Option<IpAddr>,
+    /// The name for display, if the machine states one.
+    pub name: Option<ProxyName>,
 }
 
 /// A proxy that asks for a new certificate.

@@ -142,10 +142,10 @@ async fn enroll(
     request: EnrollRequest,
 ) -> Result<Enrolled, HttpError> {
     let (enroller, peer) = (Arc::clone(&state.enroller), client.address);
-    let EnrollRequest { token, certificate_request, address } = request;
+    let EnrollRequest { token, certificate_request, address, name } = request;
     let work = move || {
         let request = checked(&certificate_request)?;
-        Ok(enroller.enroll(Enrollment { token, request, address }, peer)?)
+        Ok(enroller.enroll(Enrollment { token, request, address, name }, peer)?)
     };
     state.queue.run(work).await
 }

@@ -374,7 +374,7 @@ pub(super) fn client(addresses: &[SocketAddr], trust: ServerTrust) -> Enrollment
 pub(super) fn request() -> (Secret, EnrollRequest) {
     let (key, certificate_request) = generate_proxy_key_and_csr().unwrap();
     let token = Secret::new(TOKEN.to_owned());
-    (key, EnrollRequest { token, certificate_request, address: None })
+    (key, EnrollRequest { token, certificate_request, address: None, name: None })
 }
 
 pub(super) fn code(body: &Value) -> &str {

@@ -14,6 +14,10 @@ pub struct EnrollmentState {
     /// When the certificate was issued. Its own validity begins with its issuer, long before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issued_at: Option<Timestamp>,
+    /// The hashes of all CAs of the mesh since the enrollment, also of those that were replaced. By them settings with an
+    /// older hash are still those of this mesh.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ca_hashes: Vec<String>,
 }
 
 impl EnrollmentState {
@@ -27,7 +31,11 @@ impl EnrollmentState {
                 format!("https://{host}:{port}")
             }
         };
-        Self { addresses: addresses.iter().map(address).collect(), issued_at }
+        Self {
+            addresses: addresses.iter().map(address).collect(),
+            issued_at,
+            ca_hashes: Vec::new(),
+        }
     }
 
     /// Reads the file.
