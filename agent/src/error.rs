@@ -11,7 +11,7 @@ use ironmesh_sidecar::envoy::AdminSocketPathTooLong;
 use ironmesh_sidecar_folder::{NewFolderError, PatchFolderError, ProxyFilesError};
 use jiff::Timestamp;
 
-use crate::listeners::LocalPortTaken;
+use crate::listeners::DuplicateLocalPort;
 
 /// The failure of a join or of a renewal.
 #[derive(Debug, thiserror::Error)]
@@ -98,7 +98,7 @@ pub enum AgentError {
     },
     /// Two upstreams have one local port.
     #[error(transparent)]
-    LocalPort(#[from] LocalPortTaken),
+    LocalPort(#[from] DuplicateLocalPort),
     /// The machine is not enrolled, and the settings do not say how to enroll it.
     #[error(
         "the machine is not enrolled (`{}` does not exist), and the settings have no `{key}`: add it, or enroll the machine by `ironmesh agent join`",

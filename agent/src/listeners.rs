@@ -25,7 +25,7 @@ pub struct ListenerSettings {
 #[error(
     "two upstreams have the local port {port}: `{first}` and `{second}`; give each upstream its own port"
 )]
-pub struct LocalPortTaken {
+pub struct DuplicateLocalPort {
     port: u16,
     first: UpstreamTarget,
     second: UpstreamTarget,
@@ -37,14 +37,14 @@ impl ListenerSettings {
     /// # Errors
     ///
     /// Fails if two upstreams have the same local port.
-    pub fn node_metadata(&self) -> Result<NodeMetadata, LocalPortTaken> {
+    pub fn node_metadata(&self) -> Result<NodeMetadata, DuplicateLocalPort> {
         let mut ports = BTreeMap::new();
         let (mut upstreams, mut hosts) = (Vec::new(), Vec::new());
         for upstream in &self.upstreams {
             let port = upstream.local_port();
             if let Some(first) = ports.insert(port, upstream) {
                 let (first, second) = (first.clone(), upstream.clone());
-                return Err(LocalPortTaken { port, first, second });
+                return Err(DuplicateLocalPort { port, first, second });
             }
             match upstream {
                 UpstreamTarget::Service(upstream) => upstreams.push(upstream.clone()),

@@ -15,25 +15,33 @@ use crate::status::certificate_expiry;
 
 /// The metrics as text. They are made for each scrape, since there are few.
 pub(crate) fn text(activity: &AgentActivity, folder: &Path) -> String {
-    let mut registry = Registry::with_prefix("ironmesh_agent");
+    let mut registry = Registry::with_prefix("ironmesh");
     let version = vec![("version".to_owned(), env!("CARGO_PKG_VERSION").to_owned())];
-    registry.register("build", "The version of the agent", Info::new(version));
+    registry.register("agent_build", "The version of the agent", Info::new(version));
     let enrolled = Gauge::<i64>::default();
     enrolled.set(i64::from(activity.phase == AgentPhase::Enrolled));
-    registry.register("enrolled", "Whether the machine is enrolled and not revoked", enrolled);
+    registry.register(
+        "agent_enrolled",
+        "Whether the machine is enrolled and not revoked",
+        enrolled,
+    );
     let failing = Gauge::<i64>::default();
     failing.set(i64::from(activity.is_failing));
-    registry.register("failing", "Whether the last join or renewal failed", failing);
+    registry.register("agent_failing", "Whether the last join or renewal failed", failing);
     let renewals = Family::<Vec<(&str, &str)>, Counter<u64, AtomicU64>>::default();
     for (outcome, count) in [("renewed", activity.renewals), ("failed", activity.failed_renewals)] {
         renewals.get_or_create(&vec![("outcome", outcome)]).inc_by(count);
     }
-    registry.register("renewals", "Attempts to renew the proxy certificate, by outcome", renewals);
+    registry.register(
+        "agent_renewals",
+        "Attempts to renew the proxy certificate, by outcome",
+        renewals,
+    );
     if let Some(expires_at) = certificate_expiry(folder) {
         let expiry = Gauge::<i64>::default();
         expiry.set(expires_at.as_second());
         registry.register(
-            "proxy_certificate_expiration_timestamp_seconds",
+            "agent_proxy_certificate_expiration_timestamp_seconds",
             "When the proxy certificate expires, in seconds since 1970",
             expiry,
         );

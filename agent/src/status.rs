@@ -5,11 +5,13 @@
 
 mod envoy_report;
 mod local;
+mod text;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ironmesh_agent_envoy::local_http::LocalAddress;
+use ironmesh_agent_envoy::{EnvoyState, SupervisorClient, SupervisorStatus};
 use ironmesh_catalog::text::chain;
 use ironmesh_catalog::{ProxyId, ServiceName};
 use ironmesh_cert::peer::VerifiedProxy;
@@ -43,11 +45,13 @@ pub struct MachineStatus {
     /// The folder of the proxy.
     pub folder: PathBuf,
     /// The enrolled proxy; none if the machine is not enrolled.
-    pub proxy: Option<EnrolledProxy>,
+    pub proxy: Option<ProxyCertificateReport>,
     /// The running agent; none if it does not run.
     pub agent: Option<AgentActivity>,
     /// The running Envoy; none if it does not run.
     pub envoy: Option<EnvoyReport>,
+    /// The supervisor of Envoy; none if Envoy runs by itself, or not at all.
+    pub supervisor: Option<SupervisorStatus>,
     /// The proxy as the control plane sees it; none if it does not answer.
     pub control_plane: Option<ProxyStatus>,
     /// The health probes of the applications. No version probes yet.
@@ -56,7 +60,7 @@ pub struct MachineStatus {
 
 /// The enrolled proxy, by its certificate.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct EnrolledProxy {
+pub struct ProxyCertificateReport {
     /// Its id.
     pub id: ProxyId,
     /// The service that its certificate names: the first one when it was issued.
@@ -76,19 +80,28 @@ impl MachineStatus {
     pub async fn collect(settings: &AgentSettings, now: Timestamp) -> Self {
         let folder = &*settings.folder;
         let mut problems = Vec::new();
-        let proxy = enrolled_proxy(folder, now, &mut problems);
-        let agent = agent(folder, &mut problems).await;
+        // First: an agent that enrolls the machine at this moment has then written its files.
+        let mut of_agent = Vec::new();
+        let agent = agent(folder, &mut of_agent).await;
+        let proxy = proxy_certificate(folder, now, &mut problems);
+        problems.append(&mut of_agent);
         let (mut envoy, mut control_plane) = (None, None);
+        let supervisor = SupervisorClient::new(folder).status().await.ok();
         if proxy.is_some() {
             match admin_address(settings) {
                 Ok(admin) => envoy = EnvoyReport::collect(&admin, &mut problems).await,
                 Err(error) => problems.push(chain(&error)),
             }
+            let is_restarting = |status: &SupervisorStatus| status.state == EnvoyState::Restarting;
+            if let Some(status) = supervisor.as_ref().filter(|status| is_restarting(status)) {
+                let error = status.last_error.as_deref().unwrap_or("it exited");
+                problems.push(format!("the supervisor starts Envoy again, because {error}"));
+            }
             let is_connected = envoy.as_ref().is_some_and(|envoy| envoy.is_connected);
             control_plane = ask(settings, is_connected, now, &mut problems).await;
         }
         let (folder, probes) = (folder.to_owned(), Vec::new());
-        Self { problems, folder, proxy, agent, envoy, control_plane, probes }
+        Self { problems, folder, proxy, agent, envoy, supervisor, control_plane, probes }
     }
 }
 
@@ -106,11 +119,11 @@ fn certificate(folder: &Path) -> Result<VerifiedProxy, String> {
         .map_err(|problem| format!("`{}` is unusable: {problem}", path.display()))
 }
 
-fn enrolled_proxy(
+fn proxy_certificate(
     folder: &Path,
     now: Timestamp,
     problems: &mut Vec<String>,
-) -> Option<EnrolledProxy> {
+) -> Option<ProxyCertificateReport> {
     if !folder.exists() {
         problems
             .push(format!("the machine is not enrolled: `{}` does not exist", folder.display()));
@@ -139,7 +152,7 @@ fn enrolled_proxy(
             "the proxy certificate is overdue for renewal since {due_at:.0} and expires at {expires_at:.0}"
         ));
     }
-    Some(EnrolledProxy {
+    Some(ProxyCertificateReport {
         id: proxy.identity.proxy,
         service: proxy.identity.service.clone(),
         serial: proxy.serial,

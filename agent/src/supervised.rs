@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use ironmesh_agent_envoy::local_http::LocalAddress;
 use ironmesh_agent_envoy::{
-    BoxError, EnvoyPlan, EnvoyRelease, LeaveOutcome, StagedFiles, SupervisorOptions, supervise,
+    BoxError, EnvoyPlan, EnvoyRelease, LeaveOutcome, Notifier, StagedFiles, SupervisorOptions,
+    supervise,
 };
 use ironmesh_sidecar::Admin;
 use ironmesh_sidecar::envoy::{CONFIGURATION, admin_socket};
@@ -50,12 +51,18 @@ pub async fn run_envoy(config: PathBuf) -> Result<(), BoxError> {
 
 /// Waits until the machine is enrolled; false if a signal comes first.
 async fn is_enrolled(folder: &Path) -> Result<bool, BoxError> {
-    if !folder.exists() {
-        tracing::info!(folder = %folder.display(), "waiting until the machine is enrolled");
+    if folder.exists() {
+        return Ok(true);
     }
+    tracing::info!(folder = %folder.display(), "waiting until the machine is enrolled");
+    // Nothing more can be started before: units that depend on this one must not wait for it.
+    let notifier = Notifier::from_environment();
+    notifier.ready();
+    notifier.status("waiting until the machine is enrolled");
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     while !folder.exists() {
+        notifier.alive();
         tokio::select! {
             () = sleep(ENROLLMENT_INTERVAL) => {}
             _ = terminate.recv() => return Ok(false),

@@ -8,7 +8,7 @@ use ironmesh_demo::{DemoEnvoyVersion, DemoMode, DemoOptions, DemoOutput, caretak
 use jiff::Zoned;
 
 use crate::cli::{DemoArguments, DemoCaretakerArguments, DemoChildArguments, Output};
-use crate::color;
+use ironmesh_terminal::color;
 
 /// Runs the demo. Call it on the main thread: the demo's programs die with that thread.
 pub(crate) async fn demo(arguments: &DemoArguments, output: Output) -> anyhow::Result<()> {

@@ -6,7 +6,6 @@
 mod agent;
 mod cert;
 mod cli;
-mod color;
 mod demo;
 mod endpoints;
 mod envoy;
@@ -21,7 +20,6 @@ mod resolved_settings;
 mod serve;
 mod status;
 mod stdout;
-mod table;
 
 use std::process::ExitCode;
 

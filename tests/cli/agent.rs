@@ -173,7 +173,7 @@ async fn agent_refuses_what_only_an_operator_can_correct() {
 async fn revoked_machine_says_so() {
     let Some(running) = EnrollmentServer::open().await else { return };
     let invitation = running.invite(&[]);
-    let machine = Machine::new(&running, &invitation, "");
+    let machine = Machine::new(&running, &invitation, "name = \"store-1\"\n");
     machine.give(&invitation.token);
     let agent = machine.start();
     machine.status_with("/agent/phase", &json!("enrolled")).await;

@@ -92,6 +92,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
         &["ironmesh-catalog", "ironmesh-cert", "ironmesh-config-language", "ironmesh-sidecar"],
     ),
     ("ironmesh-store", &["ironmesh-catalog"]),
+    ("ironmesh-terminal", &["ironmesh-catalog"]),
     // The ports and the cluster that a bootstrap has, to which resources refer.
     ("ironmesh-xds-compile", &["ironmesh-catalog", "ironmesh-sidecar", "ironmesh-xds-wire"]),
     ("ironmesh-xds-server", &["ironmesh-xds-wire"]),

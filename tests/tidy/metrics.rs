@@ -11,7 +11,7 @@ use crate::workspace::metadata;
 const PREFIX: &str = "ironmesh_";
 
 /// What the exposition format appends to a name.
-const SUFFIXES: [&str; 4] = ["_total", "_bucket", "_sum", "_count"];
+const SUFFIXES: [&str; 5] = ["_total", "_bucket", "_sum", "_count", "_info"];
 
 #[test]
 fn metrics_in_documentation_exist() {

@@ -43,12 +43,13 @@ impl Notifier {
         self.send("STOPPING=1");
     }
 
-    pub(crate) fn alive(&self) {
+    /// A sign of life, for the watchdog.
+    pub fn alive(&self) {
         self.send("WATCHDOG=1");
     }
 
     /// Sets the line that `systemctl status` shows.
-    pub(crate) fn status(&self, text: &str) {
+    pub fn status(&self, text: &str) {
         self.send(&format!("STATUS={}", text.replace('\n', " ")));
     }
 

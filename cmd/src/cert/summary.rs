@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::table::narrow;
 use crate::proxy::state_text;
-use crate::table::relative;
+use ironmesh_terminal::table::relative;
 
 /// The width of the column of kinds.
 const KIND: usize = 13;

@@ -3,7 +3,7 @@
 use ironmesh_admin::CertificateView;
 use jiff::Timestamp;
 
-use crate::table::{CutAt, TERMINAL_WIDTH, age, aligned, fit, relative};
+use ironmesh_terminal::table::{CutAt, TERMINAL_WIDTH, age, aligned, fit, relative};
 
 const HEADINGS: [&str; 9] =
     ["KIND", "NAME", "STATE", "AGE", "EXPIRES", "USED BY", "RENEWAL", "SERIAL", "SUBJECT"];

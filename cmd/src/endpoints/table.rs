@@ -10,7 +10,7 @@ use ironmesh_catalog::ServiceName;
 use ironmesh_catalog::text::escape_line;
 use jiff::Timestamp;
 
-use crate::table::{age, aligned};
+use ironmesh_terminal::table::{age, aligned};
 
 const HEADINGS: [&str; 7] =
     ["ADDRESS", "PROVIDER", "HEALTH", "LOCALITY", "WEIGHT", "AGE", "STATUS"];

@@ -13,10 +13,10 @@ use ironmesh_control_plane::envoy_check::{self, EnvoyCheck, MAX_REPORTED};
 use serde_json::json;
 
 use crate::cli::{CheckArguments, Output};
-use crate::color;
 use crate::exit::InvalidInput;
 use crate::resolved_settings::ResolvedSettings;
 use crate::stdout::{StdoutError, outln, write_styled};
+use ironmesh_terminal::color;
 
 /// Checks a policy folder, and prints its findings.
 pub(super) async fn check(arguments: &CheckArguments, output: Output) -> anyhow::Result<()> {

@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 
 use super::check::counted;
 use crate::cli::{ImportArguments, Output, SourceMesh};
-use crate::color;
 use crate::exit::{InvalidInput, UsageError};
 use crate::stdout::{out, outln};
+use ironmesh_terminal::color;
 
 /// Converts resources in YAML to policy in TOML.
 pub(crate) fn import(arguments: &ImportArguments, output: Output) -> anyhow::Result<()> {

@@ -5,10 +5,10 @@ use ironmesh_control_plane::forecast::offline::plan as offline_plan;
 
 use super::{check, offline};
 use crate::cli::{Output, PlanArguments};
-use crate::color;
 use crate::exit::CHANGES;
 use crate::resolved_settings::ResolvedSettings;
 use crate::stdout::{outln, write_styled};
+use ironmesh_terminal::color;
 
 /// Prints what the policy folder would change. Changes nothing.
 pub(crate) async fn plan(arguments: &PlanArguments, output: Output) -> anyhow::Result<()> {

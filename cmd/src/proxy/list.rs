@@ -11,7 +11,7 @@ use super::{write_leave, write_problems, write_revocation};
 use crate::cli::{ListArguments, OutputFormat};
 use crate::resolved_settings::ResolvedSettings;
 use crate::stdout::{out, outln};
-use crate::table::{CutAt, TERMINAL_WIDTH, age, aligned, fit};
+use ironmesh_terminal::table::{CutAt, TERMINAL_WIDTH, age, aligned, fit};
 
 const HEADINGS: [&str; 7] =
     ["NAME", "SERVICES", "ADDRESS", "ENVOY", "CONNECTED", "SYNC", "REVISION"];

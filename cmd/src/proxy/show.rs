@@ -12,7 +12,7 @@ use super::{write_leave, write_problems, write_revocation};
 use crate::cli::{Output, ShowArguments};
 use crate::resolved_settings::ResolvedSettings;
 use crate::stdout::{out, outln};
-use crate::table::{age, aligned};
+use ironmesh_terminal::table::{age, aligned};
 
 /// Prints the details of a proxy, or all its resources.
 pub(crate) async fn show(arguments: &ShowArguments, output: Output) -> anyhow::Result<()> {

@@ -6,7 +6,7 @@ use ironmesh_admin::{ProxyView, SyncState};
 use jiff::{SignedDuration, Timestamp};
 
 use super::{NAMED, counted, length};
-use crate::table::age;
+use ironmesh_terminal::table::age;
 
 /// From this age on, a stale proxy is a note: an ACK takes milliseconds, and a rollout order holds for 15 s at most.
 const NOTED: SignedDuration = SignedDuration::from_secs(20);

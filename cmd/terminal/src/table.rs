@@ -3,13 +3,13 @@
 use jiff::{Timestamp, Unit};
 
 /// The width of a table that must fit a terminal, in characters.
-pub(crate) const TERMINAL_WIDTH: usize = 80;
+pub const TERMINAL_WIDTH: usize = 80;
 
 /// The characters between two columns.
 const GAP: usize = 2;
 
 /// The time since `since`, in its largest unit: `3d`, `2h`, `59s`.
-pub(crate) fn age(since: Timestamp, now: Timestamp) -> String {
+pub fn age(since: Timestamp, now: Timestamp) -> String {
     // A clock that was set back must not make an age negative.
     let seconds = (now - since).total(Unit::Second).unwrap_or_default().max(0.0);
     let units = [(86_400.0, "d"), (3_600.0, "h"), (60.0, "m")];
@@ -18,12 +18,12 @@ pub(crate) fn age(since: Timestamp, now: Timestamp) -> String {
 }
 
 /// The time from now to a time, or since it.
-pub(crate) fn relative(at: Timestamp, now: Timestamp) -> String {
+pub fn relative(at: Timestamp, now: Timestamp) -> String {
     if at > now { format!("in {}", age(now, at)) } else { format!("{} ago", age(at, now)) }
 }
 
 /// Rows padded to the widest cell of each column, without trailing spaces.
-pub(crate) fn aligned<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
+pub fn aligned<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
     let widths = widths(rows);
     let line = |row: &[String; N]| {
         let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
@@ -34,17 +34,15 @@ pub(crate) fn aligned<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
 
 /// The part of a cell that a cut removes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum CutAt {
+pub enum CutAt {
+    /// Its middle: head and tail are kept.
     Middle,
+    /// Its end.
     End,
 }
 
 /// Cuts cells of the given columns, each down to its least width, in turn, until a row has at most `width` characters.
-pub(crate) fn fit<const N: usize>(
-    rows: &mut [[String; N]],
-    width: usize,
-    cuts: &[(usize, usize, CutAt)],
-) {
+pub fn fit<const N: usize>(rows: &mut [[String; N]], width: usize, cuts: &[(usize, usize, CutAt)]) {
     for (column, least, at) in cuts {
         let widths = widths(rows);
         let all = widths.iter().sum::<usize>() + GAP * N.saturating_sub(1);

@@ -5,17 +5,17 @@ use std::ffi::OsStr;
 use std::io::IsTerminal;
 
 /// Whether output to `stream` has colors: it is a terminal, and the environment does not turn colors off.
-pub(crate) fn is_enabled(stream: &impl IsTerminal) -> bool {
+pub fn is_enabled(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && is_allowed()
 }
 
 /// Whether the environment allows colors: `NO_COLOR` is unset or empty, and `TERM` is not `dumb`.
-pub(crate) fn is_allowed() -> bool {
+pub fn is_allowed() -> bool {
     allows_color(var_os("NO_COLOR").as_deref(), var_os("TERM").as_deref())
 }
 
 /// Whether `stream` is a terminal with cursor control, so that a new picture can replace the previous one.
-pub(crate) fn can_redraw(stream: &impl IsTerminal) -> bool {
+pub fn can_redraw(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && !is_dumb(var_os("TERM").as_deref())
 }
 

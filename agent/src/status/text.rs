@@ -1,0 +1,76 @@
+//! The status of a machine for people.
+
+use std::fmt;
+
+use ironmesh_enrollment::ProxySync;
+
+use super::MachineStatus;
+use crate::activity::AgentPhase;
+
+impl fmt::Display for MachineStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for problem in &self.problems {
+            writeln!(f, "problem: {problem}")?;
+        }
+        if !self.problems.is_empty() {
+            writeln!(f)?;
+        }
+        writeln!(f, "folder       {}", self.folder.display())?;
+        if let Some(proxy) = &self.proxy {
+            writeln!(f, "proxy        {}", proxy.id)?;
+            writeln!(f, "service      {}", proxy.service)?;
+            let (due_at, expires_at) = (proxy.due_at, proxy.expires_at);
+            writeln!(f, "certificate  expires {expires_at:.0}, renewed from {due_at:.0}")?;
+        }
+        self.write_agent(f)?;
+        if let Some(known) = &self.control_plane {
+            let sync = match known.sync {
+                ProxySync::Synced => "synced",
+                ProxySync::Updating => "updating",
+                ProxySync::Nacked => "NACK",
+                ProxySync::Held => "held for order",
+                ProxySync::Disconnected => "disconnected",
+                ProxySync::Unknown => "unknown",
+            };
+            let revision = known.acked_revision.as_deref().unwrap_or("none");
+            writeln!(f, "sync         {sync}, revision {revision}, as {}", known.name)?;
+        }
+        self.write_envoy(f)
+    }
+}
+
+impl MachineStatus {
+    fn write_agent(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(agent) = &self.agent else { return writeln!(f, "agent        does not run") };
+        let phase = match agent.phase {
+            AgentPhase::Joining => "enrolls this machine",
+            AgentPhase::WaitingForToken => "waits for a token",
+            AgentPhase::Enrolled => "runs",
+            AgentPhase::Revoked => "runs; the proxy is revoked",
+        };
+        writeln!(f, "agent        {phase}; {} renewals", agent.renewals)?;
+        agent.errors.iter().try_for_each(|error| {
+            writeln!(f, "  {:.0} ({} times): {}", error.at, error.count, error.error)
+        })
+    }
+
+    fn write_envoy(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.envoy {
+            None => writeln!(f, "envoy        does not run")?,
+            Some(envoy) => {
+                let connection = if envoy.is_connected { "connected" } else { "not connected" };
+                let (version, state, epoch) = (&envoy.version, &envoy.state, envoy.epoch);
+                writeln!(f, "envoy        {version} {state}, epoch {epoch}; xDS {connection}")?;
+                for certificate in &envoy.certificates {
+                    writeln!(f, "  {} expires {:.0}", certificate.uri, certificate.expires_at)?;
+                }
+            }
+        }
+        let Some(supervisor) = &self.supervisor else { return Ok(()) };
+        writeln!(f, "supervisor   process {}; {} restarts", supervisor.pid, supervisor.restarts)?;
+        match (&supervisor.last_error, supervisor.last_error_at) {
+            (Some(error), Some(at)) => writeln!(f, "  {at:.0}: {error}"),
+            _ => Ok(()),
+        }
+    }
+}
