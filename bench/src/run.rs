@@ -2,6 +2,7 @@
 
 mod consul;
 mod enforcement;
+mod idle_agent;
 mod large_policy;
 mod machines;
 mod operations;

@@ -99,6 +99,7 @@ async fn proxy_show_accepts_a_unique_uuid_prefix() {
     for (given, words) in [
         (unknown, format!("no proxy `{unknown}` is enrolled; `ironmesh proxy list` shows")),
         ("00000000", "no proxy `00000000` is enrolled".to_owned()),
+        ("web-1", "no proxy `web-1` is enrolled".to_owned()),
         (&ids[0][..3], "is too short: give the first 4 characters".to_owned()),
     ] {
         let run = server.run(&["proxy", "show", given]);

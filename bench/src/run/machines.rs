@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::RunOptions;
+use super::{RunOptions, idle_agent};
 use crate::fleet::Fleet;
 use crate::measure::{Scope, arrival, median};
 use crate::measured_control_plane::MeasuredControlPlane;
@@ -69,8 +69,9 @@ async fn rows(
     let renewed = (begin.elapsed(), cpu_since(server, before)?);
     fleet.quiet(PAUSE, options.patience).await?;
 
+    let idle = idle_agent(options, subject).await?;
     let each = |cpu: Duration| cpu.as_secs_f64() * 1e6 / 1000.0;
-    Ok(vec![
+    let rows = vec![
         Row::new("1,000 machines enroll by token: to the last", "ms", milliseconds(enrolled.0)),
         Row::new("1,000 machines enroll by token: server's CPU each", "us", each(enrolled.1)),
         Row::new("all of them renew: to the last", "ms", milliseconds(renewed.0))
@@ -87,7 +88,37 @@ async fn rows(
             "ms",
             milliseconds(slowest(&beside)),
         ),
-    ])
+    ];
+    Ok(rows.into_iter().chain(idle).collect())
+}
+
+/// The agent of one more machine.
+async fn idle_agent(
+    options: &RunOptions,
+    subject: &MeasuredControlPlane,
+) -> anyhow::Result<Vec<Row>> {
+    let created = subject.admin().create_tokens(&tokens(1)?).await?;
+    let hash = created.ca_hashes.first().context("no CA hash")?.parse()?;
+    let token = created.tokens.first().context("no token")?.token.clone();
+    let address = Shape::address(SHAPE.proxies + MACHINES).into();
+    let enrollment = subject.enrollment().to_string();
+    idle_agent::measure(&options.ironmesh, &enrollment, hash, token.expose(), address).await
+}
+
+/// The request for tokens of the first group.
+fn tokens(count: usize) -> anyhow::Result<TokenRequest> {
+    Ok(TokenRequest {
+        services: SHAPE.services_of(0).iter().map(|name| name.parse()).collect::<Result<_, _>>()?,
+        labels: Labels::default(),
+        locality: Locality::default(),
+        known_as: Vec::new(),
+        machine: None,
+        addresses: None,
+        driver: None,
+        new_authority: false,
+        ttl: 900,
+        count,
+    })
 }
 
 /// Changes an endpoint several times, each after the last ACK of the one before. Returns how long each took.
@@ -116,18 +147,7 @@ type Call = std::pin::Pin<Box<dyn Future<Output = anyhow::Result<Machine>> + Sen
 
 /// The enrollments of all machines, with keys that are made before.
 async fn enroll_all(subject: &MeasuredControlPlane) -> anyhow::Result<Vec<Call>> {
-    let request = TokenRequest {
-        services: SHAPE.services_of(0).iter().map(|name| name.parse()).collect::<Result<_, _>>()?,
-        labels: Labels::default(),
-        locality: Locality::default(),
-        known_as: Vec::new(),
-        machine: None,
-        addresses: None,
-        driver: None,
-        new_authority: false,
-        ttl: 900,
-        count: MACHINES,
-    };
+    let request = tokens(MACHINES)?;
     let created = subject.admin().create_tokens(&request).await?;
     let hash: CaHash = created.ca_hashes.first().context("no CA hash")?.parse()?;
     let client = EnrollmentClient::new(addresses(subject)?, ServerTrust::Hashes(vec![hash]))?;

@@ -247,7 +247,9 @@ fn identify(
     if let Ok(id) = text.parse() {
         return Ok(id);
     }
-    if text.len() < shortest {
+    // A text that begins no UUID is a name, and one that no proxy has.
+    let is_hexadecimal = text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
+    if text.len() < shortest && is_hexadecimal {
         let words = format!(
             "`{text}` is too short: give the first {shortest} characters of the proxy's UUID, or more"
         );
