@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use ironmesh_agent_envoy::local_http::LocalAddress;
 use ironmesh_agent_envoy::{
-    BoxError, EnvoyPlan, EnvoyRelease, LeaveOutcome, Notifier, StagedFiles, SupervisorOptions,
-    supervise,
+    BoxError, EnvoyPlan, LeaveOutcome, Notifier, StagedFiles, SupervisorOptions, supervise,
 };
 use ironmesh_sidecar::Admin;
 use ironmesh_sidecar::envoy::{CONFIGURATION, admin_socket};
@@ -87,8 +86,7 @@ fn plan(settings: &AgentSettings) -> Result<EnvoyPlan, BoxError> {
         Some(staged) => Ok(staged.commit()?),
         None => Ok(()),
     };
-    let (envoy, minimum) = (&sidecar.envoy, process.minimum_version);
-    let (major, minor, patch_number) = (minimum.major, minimum.minor, minimum.patch);
+    let envoy = &sidecar.envoy;
     let environment = patch.environment.into_iter();
     Ok(EnvoyPlan {
         program: process.program,
@@ -98,7 +96,7 @@ fn plan(settings: &AgentSettings) -> Result<EnvoyPlan, BoxError> {
         staged: StagedFiles(Arc::new(install)),
         environment: environment.map(|(name, value)| (name.into(), value)).collect(),
         admin: admin_address(settings)?,
-        minimum_version: EnvoyRelease { major, minor, patch: patch_number },
+        minimum_version: process.minimum_version,
         parent_shutdown_time: envoy.parent_shutdown_time,
         drain_minimum: envoy.drain_minimum,
         drain_maximum: envoy.drain_maximum,

@@ -25,8 +25,8 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
             "ironmesh-sidecar-folder",
         ],
     ),
-    // It knows processes of Envoy only: the binary passes in what to run, and the leave request.
-    ("ironmesh-agent-envoy", &[]),
+    // It knows processes of Envoy and the versions of programs: the agent passes in what to run, and the leave request.
+    ("ironmesh-agent-envoy", &["ironmesh-sidecar"]),
     ("ironmesh-analysis", &["ironmesh-catalog"]),
     // The baseline server (`floor`) uses the control plane's TLS code, and an authority for it.
     // The admin API's client makes the operators' requests.

@@ -7,10 +7,12 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ironmesh_sidecar::ProgramVersion;
+
 use crate::elf::{HEADER_LENGTH, check_header};
 use crate::error::CheckError;
 use crate::plan::EnvoyPlan;
-use crate::release::EnvoyRelease;
+use crate::release::version_in_output;
 use crate::run::run;
 
 /// The time limit of `--version`.
@@ -28,7 +30,7 @@ pub(crate) struct CheckedPlan {
     pub(crate) plan: EnvoyPlan,
     /// The path of the program.
     pub(crate) program: PathBuf,
-    pub(crate) release: EnvoyRelease,
+    pub(crate) release: ProgramVersion,
     /// The version of the protocol between the epochs of a hot restart. Both must have the same.
     pub(crate) hot_restart_version: String,
 }
@@ -46,7 +48,7 @@ pub(crate) async fn check(plan: EnvoyPlan) -> Result<CheckedPlan, CheckError> {
         }
     };
     let output = run(&program, ["--version"], VERSION_LIMIT).await.map_err(failed("--version"))?;
-    let release = EnvoyRelease::in_output(&output.stdout)
+    let release = version_in_output(&output.stdout)
         .filter(|_| output.status.success())
         .ok_or_else(|| CheckError::NotEnvoy {
             path: program.clone(),

@@ -11,6 +11,7 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use crate::local_http::{self, LocalAddress, LocalHttpError};
+use crate::release::version_in_build;
 
 /// The time limit of a request.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -60,7 +61,7 @@ impl ServerInfo {
 
     /// The version, without commit and kind of build.
     pub(crate) fn release(&self) -> String {
-        let release = crate::release::EnvoyRelease::in_build(&self.version);
+        let release = version_in_build(&self.version);
         release.map_or_else(|| self.version.clone(), |release| release.to_string())
     }
 }

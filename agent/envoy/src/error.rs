@@ -3,8 +3,9 @@
 use std::io;
 use std::path::PathBuf;
 
+use ironmesh_sidecar::ProgramVersion;
+
 use crate::plan::BoxError;
-use crate::release::EnvoyRelease;
 
 /// The reason why a plan cannot be started.
 #[derive(Debug, thiserror::Error)]
@@ -76,9 +77,9 @@ pub enum CheckError {
         /// The program.
         path: PathBuf,
         /// Its version.
-        release: EnvoyRelease,
+        release: ProgramVersion,
         /// The oldest version that suffices.
-        minimum: EnvoyRelease,
+        minimum: ProgramVersion,
     },
     /// Envoy rejects the bootstrap.
     #[error("Envoy rejects the bootstrap `{}`: {problem}", bootstrap.display())]
@@ -105,7 +106,7 @@ pub enum CheckError {
         /// Its protocol.
         running_version: String,
         /// The new version.
-        release: EnvoyRelease,
+        release: ProgramVersion,
         /// Its protocol.
         version: String,
     },

@@ -37,6 +37,5 @@ pub use error::{CheckError, SupervisorError};
 pub use notify::Notifier;
 pub use plan::{BoxError, EnvoyPlan, LeaveCall, LeaveOutcome, PlanSource, StagedFiles};
 pub use progress::ReloadProgress;
-pub use release::{EnvoyRelease, MalformedRelease};
 pub use status::{EnvoyEpoch, EnvoyState, PreviousEpoch, SupervisorStatus};
 pub use supervisor::{SupervisorOptions, supervise};

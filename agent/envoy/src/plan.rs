@@ -8,8 +8,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ironmesh_sidecar::ProgramVersion;
+
 use crate::local_http::LocalAddress;
-use crate::release::EnvoyRelease;
 
 /// An error of the caller's functions.
 pub type BoxError = Box<dyn Error + Send + Sync>;
@@ -57,7 +58,7 @@ pub struct EnvoyPlan {
     /// The address of Envoy's admin interface.
     pub admin: LocalAddress,
     /// The oldest Envoy that has what the bootstrap needs.
-    pub minimum_version: EnvoyRelease,
+    pub minimum_version: ProgramVersion,
     /// How long an epoch lives after a hot restart, as `arguments` set it. Its established TCP connections end then.
     pub parent_shutdown_time: Duration,
     /// The shortest drain before a stop.
