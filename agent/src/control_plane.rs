@@ -32,6 +32,11 @@ impl ProxyControlPlane {
         Ok(Self { client, identity: files.identity })
     }
 
+    /// The same control plane, whose calls fail when no address answers, instead of trying again.
+    pub(crate) fn without_retries(self) -> Self {
+        Self { client: self.client.without_retries(), ..self }
+    }
+
     /// The state of the proxy, as the control plane sees it.
     pub async fn status(&self) -> Result<ProxyStatus, AgentError> {
         let status = self.client.proxy_status(&self.identity).await;

@@ -119,6 +119,8 @@ pub(crate) fn admin_address(settings: &AgentSettings) -> Result<LocalAddress, Pa
 async fn leave(settings: &AgentSettings) -> Result<LeaveOutcome, AgentError> {
     let control_plane =
         ProxyControlPlane::open(&settings.folder, &settings.control_plane, LEAVE_LIMIT)?;
+    // The supervisor repeats the request itself, and must not wait for a control plane that is down.
+    let control_plane = control_plane.without_retries();
     let left = control_plane.leave(false).await?;
     let mut laggards: Vec<_> = left.laggards.iter().map(ToString::to_string).collect();
     if left.more_laggards > 0 {

@@ -72,6 +72,7 @@ pub struct EnrollmentClient {
     addresses: Vec<ControlPlaneAddress>,
     trust: ServerTrust,
     limit: Duration,
+    has_retries: bool,
     retry_notice: RetryNotice,
 }
 
@@ -95,13 +96,25 @@ impl EnrollmentClient {
         if addresses.is_empty() {
             return Err(EnrollmentClientError::NoAddress);
         }
-        Ok(Self { addresses, trust, limit: DEFAULT_LIMIT, retry_notice: |_, _| {} })
+        Ok(Self {
+            addresses,
+            trust,
+            limit: DEFAULT_LIMIT,
+            has_retries: true,
+            retry_notice: |_, _| {},
+        })
     }
 
     /// The same client with another time limit for each call: 60 seconds by default, four minutes at most.
     #[must_use]
     pub fn with_time_limit(self, limit: Duration) -> Self {
         Self { limit: limit.min(MAX_LIMIT), ..self }
+    }
+
+    /// The same client, which tries each address only once in a call.
+    #[must_use]
+    pub fn without_retries(self) -> Self {
+        Self { has_retries: false, ..self }
     }
 
     /// The same client, which reports the first failed attempt of each call if others follow.
@@ -200,7 +213,7 @@ impl EnrollmentClient {
                 };
                 // Waiting does not make another server trustworthy.
                 may_pass |= !error.is_untrusted_server();
-                if may_pass && !is_reported {
+                if may_pass && self.has_retries && !is_reported {
                     is_reported = true;
                     (self.retry_notice)(&error, end.saturating_duration_since(Instant::now()));
                 }
@@ -212,7 +225,7 @@ impl EnrollmentClient {
                 }
             }
             let wait = backoff.step();
-            if !may_pass || Instant::now() + wait >= end {
+            if !may_pass || !self.has_retries || Instant::now() + wait >= end {
                 // Of several failures, the one that the operator must know is that of trust.
                 let untrusted =
                     failures.iter().position(EnrollmentClientError::is_untrusted_server);
