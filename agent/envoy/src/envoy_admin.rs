@@ -19,8 +19,8 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// The path that closes inbound listeners to new work, without a 503 and without closing ports.
 const DRAIN: &str = "/drain_listeners?inboundonly&graceful&skip_exit";
 
-/// The fields of a listener that count its connections.
-const LISTENER_FIELDS: [&str; 3] = ["traffic_direction", "address", "stat_prefix"];
+/// The parts of `/config_dump` with listeners. They are read whole: masks reach no field of a listener that came by xDS.
+const LISTENERS: [&str; 2] = ["static_listeners", "dynamic_listeners"];
 
 /// Envoy gave no answer.
 #[derive(Debug, thiserror::Error)]
@@ -97,38 +97,24 @@ impl EnvoyAdmin {
         self.request(Method::POST, DRAIN).await.map(drop)
     }
 
-    /// The names of the inbound listeners in Envoy's stats.
-    pub(crate) async fn inbound_listeners(&self) -> Result<BTreeSet<String>, EnvoyAdminError> {
-        let mut names = BTreeSet::new();
-        for (resource, prefixes) in [
-            ("static_listeners", &["listener."][..]),
-            ("dynamic_listeners", &["active_state.listener.", "draining_state.listener."][..]),
-        ] {
-            let fields = prefixes
-                .iter()
-                .flat_map(|prefix| LISTENER_FIELDS.map(|field| format!("{prefix}{field}")));
-            let mask = fields.collect::<Vec<_>>().join(",");
-            let path = format!("/config_dump?resource={resource}&mask={mask}");
-            match self.request(Method::GET, &path).await {
-                Ok(dump) => names.extend(inbound_in_dump(&serde_json::from_slice(&dump)?)),
-                // Envoy rejects a mask of resources that it does not have.
-                Err(EnvoyAdminError::Http(LocalHttpError::Status { .. })) => {}
-                Err(error) => return Err(error),
-            }
+    /// The inbound listeners.
+    pub(crate) async fn inbound_listeners(&self) -> Result<InboundListeners, EnvoyAdminError> {
+        let mut inbound = InboundListeners::default();
+        for resource in LISTENERS {
+            let path = format!("/config_dump?resource={resource}");
+            let dump = self.request(Method::GET, &path).await?;
+            inbound.add(&serde_json::from_slice(&dump)?);
         }
-        Ok(names)
+        Ok(inbound)
     }
 
-    /// The number of connections to these listeners.
-    pub(crate) async fn connections_to(
+    /// The work that is left at these listeners: connections that are not HTTP, and HTTP requests.
+    pub(crate) async fn work_of(
         &self,
-        listeners: &BTreeSet<String>,
-    ) -> Result<u64, EnvoyAdminError> {
-        let stats = self.stats("^listener\\..*downstream_cx_active$").await?;
-        let count = |(name, value): &(String, u64)| {
-            listener_of_stat(name).filter(|listener| listeners.contains(*listener)).map(|_| *value)
-        };
-        Ok(stats.iter().filter_map(count).sum())
+        inbound: &InboundListeners,
+    ) -> Result<InboundWork, EnvoyAdminError> {
+        let stats = self.stats("downstream_(cx|rq)_active$").await?;
+        Ok(inbound.work(&stats))
     }
 
     /// The number of connections that are not HTTP, to all listeners.
@@ -156,16 +142,67 @@ fn percent_encoded(text: &str) -> String {
     })
 }
 
-/// The names in stats of the inbound listeners of a dump.
-fn inbound_in_dump(dump: &Value) -> Vec<String> {
-    let configs = dump.get("configs").and_then(Value::as_array).into_iter().flatten();
-    let listeners = configs.flat_map(|config| {
-        let states = ["/listener", "/active_state/listener", "/draining_state/listener"];
-        states.map(|state| config.pointer(state)).into_iter().flatten()
-    });
-    let is_inbound =
-        |listener: &&Value| listener.get("traffic_direction").is_some_and(|one| one == "INBOUND");
-    listeners.filter(is_inbound).filter_map(name_in_stats).collect()
+/// The inbound listeners, by their names in Envoy's stats.
+#[derive(Debug, Default)]
+pub(crate) struct InboundListeners {
+    listeners: BTreeSet<String>,
+    /// The stat prefixes of their HTTP connection managers.
+    http: BTreeSet<String>,
+}
+
+/// What the peers of the inbound listeners still use. An idle HTTP connection is not work: Envoy tells its peer of the
+/// drain only with the next response, and after the callers' ACKs there is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct InboundWork {
+    pub(crate) tcp_connections: u64,
+    pub(crate) http_requests: u64,
+}
+
+impl InboundListeners {
+    fn add(&mut self, dump: &Value) {
+        let configs = dump.get("configs").and_then(Value::as_array).into_iter().flatten();
+        let listeners = configs.flat_map(|config| {
+            let states = ["/listener", "/active_state/listener", "/draining_state/listener"];
+            states.map(|state| config.pointer(state)).into_iter().flatten()
+        });
+        let is_inbound = |listener: &&Value| {
+            listener.get("traffic_direction").is_some_and(|one| one == "INBOUND")
+        };
+        for listener in listeners.filter(is_inbound) {
+            self.listeners.extend(name_in_stats(listener));
+            self.http.extend(http_prefixes(listener));
+        }
+    }
+
+    fn work(&self, stats: &[(String, u64)]) -> InboundWork {
+        let sum = |is_ours: &dyn Fn(&str) -> bool| -> u64 {
+            stats.iter().filter(|(name, _)| is_ours(name)).map(|(_, value)| *value).sum()
+        };
+        let of_http = |name: &str, gauge| {
+            let prefix = name.strip_prefix("http.").and_then(|name| name.strip_suffix(gauge));
+            prefix.is_some_and(|prefix| self.http.contains(prefix))
+        };
+        let connections =
+            sum(&|name| listener_of_stat(name).is_some_and(|one| self.listeners.contains(one)));
+        let of_http_connections = sum(&|name| of_http(name, ".downstream_cx_active"));
+        InboundWork {
+            tcp_connections: connections.saturating_sub(of_http_connections),
+            http_requests: sum(&|name| of_http(name, ".downstream_rq_active")),
+        }
+    }
+}
+
+/// The stat prefixes of the HTTP connection managers of a listener.
+fn http_prefixes(listener: &Value) -> impl Iterator<Item = String> {
+    let chains = listener.get("filter_chains").and_then(Value::as_array).into_iter().flatten();
+    let chains = chains.chain(listener.get("default_filter_chain"));
+    let filters = chains.filter_map(|chain| chain.get("filters")?.as_array()).flatten();
+    filters.filter_map(|filter| {
+        let config = filter.get("typed_config")?;
+        let kind = config.get("@type")?.as_str()?;
+        let prefix = config.get("stat_prefix")?.as_str()?;
+        kind.ends_with(".HttpConnectionManager").then(|| prefix.to_owned())
+    })
 }
 
 /// `stat_prefix`, or the address with `_` in place of each colon: `10.0.0.5_15003`, `[fd00__1]_15003`.
@@ -214,7 +251,38 @@ mod tests {
             { "active_state": { "listener": listener("OUTBOUND", "127.0.0.1") } },
             { "active_state": { "listener": { "address": { "pipe": {} }, "traffic_direction": "INBOUND" } } },
         ]});
-        assert_eq!(inbound_in_dump(&dump), ["10.0.0.5_15003", "[fd00__1]_15003"]);
+        let mut inbound = InboundListeners::default();
+        inbound.add(&dump);
+        assert_eq!(inbound.listeners, names(["10.0.0.5_15003", "[fd00__1]_15003"]));
+    }
+
+    fn names<const N: usize>(names: [&str; N]) -> BTreeSet<String> {
+        names.map(str::to_owned).into()
+    }
+
+    #[test]
+    fn idle_http_connections_are_no_work() {
+        let manager = json!({ "stat_prefix": "inbound_web", "@type": "type.googleapis.com/v3.HttpConnectionManager" });
+        let tcp =
+            json!({ "stat_prefix": "inbound_sql", "@type": "type.googleapis.com/v3.TcpProxy" });
+        let chain = |filter: &Value| json!({ "filters": [{ "typed_config": filter }] });
+        let listener = json!({
+            "address": { "socket_address": { "address": "10.0.0.5", "port_value": 15003 } },
+            "traffic_direction": "INBOUND",
+            "filter_chains": [chain(&manager), chain(&tcp)],
+        });
+        let mut inbound = InboundListeners::default();
+        inbound.add(&json!({ "configs": [{ "active_state": { "listener": listener } }] }));
+        assert_eq!(inbound.http, names(["inbound_web"]));
+        let stats = [
+            ("listener.10.0.0.5_15003.downstream_cx_active", 5),
+            ("listener.127.0.0.1_5432.downstream_cx_active", 2),
+            ("http.inbound_web.downstream_cx_active", 4),
+            ("http.inbound_web.downstream_rq_active", 3),
+            ("http.outbound.downstream_rq_active", 7),
+        ];
+        let work = inbound.work(&stats.map(|(name, value)| (name.to_owned(), value)));
+        assert_eq!(work, InboundWork { tcp_connections: 1, http_requests: 3 });
     }
 
     #[test]

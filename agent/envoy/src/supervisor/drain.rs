@@ -4,14 +4,13 @@
 //! leave request (repeated) ─► drain inbound listeners ─► wait for connections ─► SIGTERM
 //! ```
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Supervisor;
-use crate::envoy_admin::EnvoyAdmin;
+use crate::envoy_admin::{EnvoyAdmin, InboundWork};
 use crate::plan::{EnvoyPlan, LeaveCall};
 use crate::progress::{ReloadProgress, Reporter};
 use crate::server::Command;
@@ -90,10 +89,11 @@ async fn leave_repeatedly(leave: &LeaveCall, is_answered: &Notify) {
     }
 }
 
-/// Drains the inbound listeners, and waits for the end of their connections.
+/// Drains the inbound listeners, and waits for the end of their TCP connections and HTTP requests.
 async fn drain_connections(plan: &EnvoyPlan) {
     let admin = EnvoyAdmin::new(&plan.admin);
     let began = Instant::now();
+    tracing::info!("draining the inbound listeners");
     let listeners = admin.inbound_listeners().await;
     let drained = admin.drain_inbound().await;
     let (listeners, ()) = match listeners.and_then(|listeners| Ok((listeners, drained?))) {
@@ -109,21 +109,21 @@ async fn drain_connections(plan: &EnvoyPlan) {
     let minimum = plan.drain_minimum.saturating_sub(began.elapsed());
     let wait = async {
         sleep(minimum).await;
-        while connections(&admin, &listeners).await != Some(0) {
+        while !matches!(
+            admin.work_of(&listeners).await,
+            Ok(InboundWork { tcp_connections: 0, http_requests: 0 })
+        ) {
             sleep(COUNT_PAUSE).await;
         }
     };
     if timeout(rest, wait).await.is_err() {
-        let connections = connections(&admin, &listeners).await;
+        let work = admin.work_of(&listeners).await.ok();
         tracing::warn!(
-            connections,
+            tcp_connections = work.map(|work| work.tcp_connections),
+            http_requests = work.map(|work| work.http_requests),
             "`drain_maximum` has passed; closing the remaining connections"
         );
     }
-}
-
-async fn connections(admin: &EnvoyAdmin, listeners: &BTreeSet<String>) -> Option<u64> {
-    admin.connections_to(listeners).await.ok()
 }
 
 /// Answers commands during the drain, for ever.
