@@ -1,7 +1,7 @@
 //! The leave table: the proxies that leave the mesh, each with the end of its mark.
 //!
 //! It is the one writer of these marks, which are in memory (docs/decisions/0066). A leave request sets a mark. It ends
-//! by a request of the proxy, when a new Envoy connects, when the proxy is not in use any more, and after
+//! by a request of the proxy, when a new Envoy is connected and configured, when the proxy is not in use any more, and after
 //! [`MARK_LIFETIME`]. The table never decides what callers get: the reconciler puts the marks into each snapshot.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,6 +16,9 @@ use tokio::time::Instant;
 
 /// How long a mark lasts after the latest leave request: a machine that changed its mind without saying so is back then.
 pub(crate) const MARK_LIFETIME: Duration = Duration::from_secs(600);
+
+/// How long a new Envoy may take to ACK its resources before it gets callers all the same.
+const CONFIGURATION_LIMIT: Duration = Duration::from_secs(15);
 
 /// The marks of all proxies that leave.
 #[derive(Debug, Default)]
@@ -38,6 +41,8 @@ struct Details {
     change: u64,
     ends: Instant,
     process_starts: u64,
+    /// Whether a new Envoy has connected. The mark ends when it is configured.
+    is_back: bool,
 }
 
 /// The mark of a proxy.
@@ -63,7 +68,8 @@ impl LeaveTable {
         let mut marks = self.marks.lock();
         let known = marks.details.get(&id).map(|known| known.change);
         let change = known.unwrap_or_else(|| self.next_change());
-        marks.set(id, Details { change, ends: instant + MARK_LIFETIME, process_starts });
+        let ends = instant + MARK_LIFETIME;
+        marks.set(id, Details { change, ends, process_starts, is_back: false });
         let since = *marks.since.entry(id).or_insert(now);
         LeaveMark { since, change, is_new: known.is_none() }
     }
@@ -73,17 +79,28 @@ impl LeaveTable {
         self.end(&mut self.marks.lock(), id)
     }
 
-    /// Ends the mark of a proxy if a new Envoy has connected while no other one is: the proxy was stopped and is back. A
-    /// stream that the same Envoy opens again does not count, and neither does a hot restart.
-    pub(super) fn note_streams(&self, id: ProxyId, news: &ClientChange) {
+    /// Ends the mark of a proxy if a new Envoy has connected while no other one is, and has ACKed its resources: the proxy
+    /// was stopped and is back. Before that, callers would find closed ports. A stream that the same Envoy opens again
+    /// does not count, and neither does a hot restart.
+    pub(super) fn note_streams(
+        &self,
+        id: ProxyId,
+        news: &ClientChange,
+        is_synced: impl FnOnce() -> bool,
+        now: Instant,
+    ) {
         let mut marks = self.marks.lock();
-        let Some(known) = marks.details.get_mut(&id) else { return };
-        if news.process_starts <= known.process_starts {
-            return;
+        let Some(mut known) = marks.details.get(&id).copied() else { return };
+        if news.process_starts > known.process_starts {
+            known.process_starts = news.process_starts;
+            if news.streams == 1 {
+                known.is_back = true;
+                known.ends = known.ends.min(now + CONFIGURATION_LIMIT);
+            }
+            marks.set(id, known);
         }
-        known.process_starts = news.process_starts;
-        if news.streams == 1 {
-            tracing::info!(proxy = %id, reason = "a new Envoy has connected", "leave ended");
+        if known.is_back && is_synced() {
+            tracing::info!(proxy = %id, reason = "a new Envoy is configured", "leave ended");
             self.end(&mut marks, id);
         }
     }
@@ -92,7 +109,13 @@ impl LeaveTable {
     pub(super) fn expire(&self, now: Instant) {
         let mut marks = self.marks.lock();
         while let Some((_, id)) = marks.ends.first().copied().filter(|(ends, _)| *ends <= now) {
-            tracing::warn!(proxy = %id, reason = "no leave request for 10 minutes", "leave ended");
+            let is_back = marks.details.get(&id).is_some_and(|known| known.is_back);
+            let reason = if is_back {
+                "a new Envoy has not ACKed its resources for 15 s"
+            } else {
+                "no leave request for 10 minutes"
+            };
+            tracing::warn!(proxy = %id, reason, "leave ended");
             self.end(&mut marks, id);
         }
     }
@@ -198,15 +221,26 @@ mod tests {
         let (table, now) = (LeaveTable::default(), Instant::now());
         let marked = |table: &LeaveTable| table.since(id(1)).is_some();
         table.leave(id(1), 3, Timestamp::now(), now);
-        table.note_streams(id(1), &news(0, 3));
-        table.note_streams(id(1), &news(1, 3));
+        let note = |streams, starts, is_synced| {
+            table.note_streams(id(1), &news(streams, starts), || is_synced, now);
+        };
+        note(0, 3, true);
+        note(1, 3, true);
         assert!(marked(&table), "the same Envoy reconnects");
-        table.note_streams(id(1), &news(2, 4));
-        table.note_streams(id(1), &news(1, 4));
+        note(2, 4, true);
+        note(1, 4, true);
         assert!(marked(&table), "a hot restart");
-        table.note_streams(id(1), &news(0, 4));
-        table.note_streams(id(1), &news(1, 5));
+        note(0, 4, true);
+        note(1, 5, false);
+        assert!(marked(&table), "a new Envoy without resources");
+        note(1, 5, true);
         assert!(!marked(&table), "a new Envoy");
+
+        // One that NACKs something gets callers after a while.
+        table.leave(id(1), 5, Timestamp::now(), now);
+        note(1, 6, false);
+        table.expire(now + CONFIGURATION_LIMIT);
+        assert!(!marked(&table));
     }
 
     #[test]

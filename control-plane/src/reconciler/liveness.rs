@@ -150,7 +150,8 @@ impl Reconciler {
         let mut back = Vec::new();
         for (client, news) in news {
             let Ok(id) = client.parse::<ProxyId>() else { continue };
-            self.leaves.note_streams(id, news);
+            let is_synced = || self.hub.is_synced(client);
+            self.leaves.note_streams(id, news, is_synced, Instant::now());
             if news.streams == 0 {
                 self.liveness.lost(id, Instant::now(), now);
                 continue;

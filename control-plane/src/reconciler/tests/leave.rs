@@ -142,7 +142,7 @@ async fn leave_ends_by_rejoining_and_by_its_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leave_ends_when_a_new_envoy_connects_alone() {
+async fn leave_ends_when_a_new_envoy_alone_is_configured() {
     let mut mesh = Mesh::settled();
     mesh.leave();
     // The Envoy that drains loses its stream, and opens it again.
@@ -159,7 +159,10 @@ async fn leave_ends_when_a_new_envoy_connects_alone() {
     harness.pass();
     let store = harness.connect(&record);
     harness.pass();
-    let mesh = Mesh { harness, record, store, buyer, clerk };
+    let mut mesh = Mesh { harness, record, store, buyer, clerk };
+    assert_eq!(mesh.health(), Health::Draining, "its ports are closed");
+    mesh.harness.settle(&mut [&mut mesh.store, &mut mesh.buyer]);
+    mesh.harness.pass();
     assert_eq!(mesh.health(), Health::Healthy);
     assert_eq!(mesh.harness.leaves.since(mesh.record.id), None);
 }
