@@ -14,6 +14,7 @@ use ironmesh_agent_envoy::local_http::LocalAddress;
 use ironmesh_agent_envoy::{EnvoyState, SupervisorClient, SupervisorStatus};
 use ironmesh_catalog::text::chain;
 use ironmesh_catalog::{ProxyId, ServiceName};
+use ironmesh_cert::RENEWAL_GRACE;
 use ironmesh_cert::peer::VerifiedProxy;
 use ironmesh_enrollment::{ProxyStatus, ProxySync};
 use ironmesh_sidecar::envoy::{self, agent_socket};
@@ -144,8 +145,13 @@ fn proxy_certificate(
     // A renewal that works is made soon after it is due.
     let late = SignedDuration::from_hours(24).min(expires_at.duration_since(due_at) / 2);
     if now >= expires_at {
+        let action = if now.duration_since(expires_at) > RENEWAL_GRACE {
+            "it is too old to be renewed: remove the folder and enroll the machine again with a new token"
+        } else {
+            "it can be renewed for 7 days from then"
+        };
         problems.push(format!(
-            "the proxy certificate expired at {expires_at:.0}: Envoy cannot connect to the control plane; it can be renewed for 7 days from then"
+            "the proxy certificate expired at {expires_at:.0}: Envoy cannot connect to the control plane; {action}"
         ));
     } else if now.duration_since(due_at) > late {
         problems.push(format!(

@@ -12,7 +12,7 @@ use ironmesh_catalog::{
     IssuedCertificate, KeyHash, ProxyId, Secret, ServiceAccount, ServiceCertificate, ServiceName,
     SpiffeId,
 };
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use rcgen::PublicKeyData;
 
 use crate::authority::Authority;
@@ -29,6 +29,10 @@ pub const PROXY_LIFETIME: Duration = Duration::from_secs(365 * 86_400);
 
 /// The lifetime of the certificate of a proxy that its machine enrolled, and renews.
 pub const ENROLLED_PROXY_LIFETIME: Duration = Duration::from_secs(30 * 86_400);
+
+/// How long after its expiry the certificate of a proxy can still be renewed: a machine that was off for a long weekend
+/// returns without an operator.
+pub const RENEWAL_GRACE: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 /// The lifetime of the control plane's own certificate.
 pub const CONTROL_PLANE_LIFETIME: Duration = Duration::from_secs(30 * 86_400);

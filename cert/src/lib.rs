@@ -37,7 +37,7 @@ pub use facts::CertificateFacts;
 pub use inspect::UnfitCertificate;
 pub use issue::{
     CONTROL_PLANE_LIFETIME, ControlPlaneCertificate, ENROLLED_PROXY_LIFETIME, IssueError,
-    PROXY_LIFETIME, ProxyCertificate, ServerNames,
+    PROXY_LIFETIME, ProxyCertificate, RENEWAL_GRACE, ServerNames,
 };
 pub use renewal::{ClockReading, Renewal};
 pub use request::{MachineRequest, RequestError, generate_proxy_key_and_csr, proxy_csr};

@@ -7,17 +7,13 @@ use ironmesh_catalog::{
     Actor, CertificateRecognition, IssuedCertificate, JoinRecord, JournalKind, ProxyCredentials,
     ProxyName,
 };
-use ironmesh_cert::{ENROLLED_PROXY_LIFETIME, PROXY_LIFETIME};
+use ironmesh_cert::{ENROLLED_PROXY_LIFETIME, PROXY_LIFETIME, RENEWAL_GRACE};
 use ironmesh_enrollment::{Enrolled, EnrollmentError, ProxyRenewal};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::{CertificateAlarm, ChangeError, MachineEnrollment, subject};
 use crate::journal::CertificateHolder;
 use ironmesh_catalog::text::chain;
-
-/// How long after its expiry a certificate can still be renewed: a machine that was off for a long weekend returns
-/// without an operator.
-const GRACE: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 /// What the machine can do when its certificate is of no more use.
 const ENROLL_AGAIN: &str = "enroll the machine again with a new token (`ironmesh proxy token`)";
@@ -52,7 +48,7 @@ impl MachineEnrollment {
             return rejected(format!("proxy {id} is not enrolled in this mesh: {ENROLL_AGAIN}"));
         };
         let name = record.display_name();
-        if now.duration_since(proxy.not_after) > GRACE {
+        if now.duration_since(proxy.not_after) > RENEWAL_GRACE {
             return rejected(format!(
                 "the certificate of proxy {name} expired on {:.0}, more than 7 days ago: {ENROLL_AGAIN}",
                 proxy.not_after
