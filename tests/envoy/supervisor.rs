@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use machine::{Machine, command, is_running, kill, write_settings};
 
-const SHORT: &str = "drain_time = \"1s\"\nparent_shutdown_time = \"2s\"\ndrain_minimum = \"0s\"";
+const SHORT: &str = "drain_time = \"1s\"\nparent_shutdown_time = \"2s\"\ndrain_minimum = \"1s\"";
 
 fn texts(output: &Output) -> (String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
