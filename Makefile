@@ -1,7 +1,7 @@
 # The goals of a checkout. `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help prerequisites envoy build demo test test-long test-long-composition test-long-walks test-long-fuzz bench fuzz lint docs deny clean-tools
+.PHONY: help prerequisites envoy build demo test test-long test-long-composition test-long-restarts test-long-walks test-long-fuzz bench fuzz lint docs deny clean-tools
 
 target_dir := $(abspath $(or $(CARGO_TARGET_DIR),target))
 DENY_VERSION := 0.20.2
@@ -54,7 +54,7 @@ test: prerequisites ## All tests, also those on real Envoys, etcd, Consul and, a
 	@ENVOY_BIN="$${ENVOY_BIN:-$(CURDIR)/.tools/envoy}" "$(target_dir)/debug/xtask" test $(ARGS)
 
 # Each part is a goal of its own: test-long-NAME. All parts run, even after a failure.
-LONG_PARTS := composition walks fuzz
+LONG_PARTS := composition restarts walks fuzz
 # A different seed for each commit, unless LONG_SEED is set.
 LONG_SEED ?= $(shell printf '%d' 0x0$$(git rev-parse --short=7 HEAD 2>/dev/null | cut -c1-7))
 
@@ -66,6 +66,11 @@ test-long: prerequisites ## Longer tests, with a different seed for each commit;
 test-long-composition: envoy
 	cargo build --workspace --all-targets
 	@ENVOY_BIN="$${ENVOY_BIN:-$(CURDIR)/.tools/envoy}" "$(target_dir)/debug/xtask" test --ignored composition
+
+# Ten hot restarts of each Envoy under load.
+test-long-restarts: envoy
+	cargo build --workspace --all-targets
+	@ENVOY_BIN="$${ENVOY_BIN:-$(CURDIR)/.tools/envoy}" "$(target_dir)/debug/xtask" test --ignored ten_hot_restarts
 
 # Random walks of model clients of the xDS server, and of proxies in a faulty network.
 test-long-walks:

@@ -33,6 +33,7 @@ mod ingress;
 mod leave;
 mod listener_nack;
 mod lost_state;
+mod machine;
 mod nacks;
 mod outages;
 mod paths;

@@ -189,6 +189,19 @@ impl EchoStream {
         })
         .await
     }
+
+    /// Ends the request, and waits for the end of the response.
+    pub async fn finish(self) -> anyhow::Result<()> {
+        let Self { sender, mut body } = self;
+        drop(sender);
+        with_timeout(async {
+            while let Some(frame) = body.frame().await {
+                frame?;
+            }
+            Ok(())
+        })
+        .await
+    }
 }
 
 /// Sends one `GET` on a new HTTP/1.1 connection.

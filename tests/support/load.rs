@@ -36,6 +36,10 @@ pub struct LoadReport {
     pub stream_messages: u64,
     /// The number of lines that the long TCP connection echoed.
     pub connection_lines: u64,
+    /// The number of short calls over streams that ended as planned.
+    pub calls: u64,
+    /// The number of new TCP connections that were served.
+    pub connections: u64,
     /// Descriptions of results other than 200; the first hundred.
     pub failures: Vec<String>,
     /// The number of results other than 200.
@@ -159,6 +163,50 @@ impl Load {
             }
         });
         Ok(self)
+    }
+
+    /// Adds short calls to `/echo` of `host`, each a stream of some messages, one after the other on a kept connection.
+    /// As clients of gRPC do, it leaves a connection that the server drains.
+    #[must_use]
+    pub fn with_calls(mut self, address: SocketAddr, host: &str) -> Self {
+        let (report, stop) = (Arc::clone(&self.report), self.stop.clone());
+        let host = host.to_owned();
+        self.workers.spawn(async move {
+            let mut connection = None;
+            let mut rate = interval(Duration::from_millis(100));
+            while !stop.is_cancelled() {
+                rate.tick().await;
+                let mut outcome = call(&mut connection, address, &host).await;
+                if outcome.as_ref().is_err_and(is_unsent) {
+                    outcome = call(&mut connection, address, &host).await;
+                }
+                let mut report = report.lock().unwrap();
+                match outcome {
+                    Ok(()) => report.calls += 1,
+                    Err(error) => report.fail(format!("a short call: {error:#}")),
+                }
+            }
+        });
+        self
+    }
+
+    /// Adds new TCP connections to a [`crate::Ledger`], up to 20 a second, each for one line.
+    #[must_use]
+    pub fn with_new_connections(mut self, address: SocketAddr) -> Self {
+        let (report, stop) = (Arc::clone(&self.report), self.stop.clone());
+        self.workers.spawn(async move {
+            let mut rate = interval(Duration::from_millis(50));
+            while !stop.is_cancelled() {
+                rate.tick().await;
+                let outcome = exchange_line(address).await;
+                let mut report = report.lock().unwrap();
+                match outcome {
+                    Ok(()) => report.connections += 1,
+                    Err(error) => report.fail(format!("a new TCP connection: {error:#}")),
+                }
+            }
+        });
+        self
     }
 
     /// The number of requests so far.
@@ -303,6 +351,32 @@ impl Worker {
     }
 }
 
+/// One short call. After a failure, the next one uses a new connection.
+async fn call(
+    kept: &mut Option<Http2Connection>,
+    address: SocketAddr,
+    host: &str,
+) -> anyhow::Result<()> {
+    let mut connection = match kept.take() {
+        Some(connection) if !connection.is_closed() => connection,
+        _ => Http2Connection::connect(address).await?,
+    };
+    let mut stream = connection.open_echo("/echo", host).await?;
+    for _ in 0..MESSAGES_PER_CALL {
+        stream.exchange(Bytes::from_static(b"one message")).await?;
+    }
+    stream.finish().await?;
+    *kept = Some(connection);
+    Ok(())
+}
+
+/// Opens a TCP connection, for one line.
+async fn exchange_line(address: SocketAddr) -> anyhow::Result<()> {
+    let mut connection = TcpConnection::connect(address).await?;
+    connection.line().await?;
+    connection.exchange("one line").await
+}
+
 #[derive(Debug)]
 enum Connection {
     Http1(Http1Connection),
@@ -315,6 +389,7 @@ const MIN_REQUESTS_SLOW: u64 = 100;
 const REQUESTS_AFTER_LAST_CHANGE: u64 = 50;
 const REQUESTS_PER_SECOND: u64 = 250;
 const SLOW_REQUESTS_PER_SECOND: u64 = 50;
+const MESSAGES_PER_CALL: usize = 5;
 const WORKERS: u64 = 4;
 const MAX_FAILURES: usize = 100;
 

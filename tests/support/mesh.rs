@@ -122,6 +122,13 @@ impl Mesh {
         self.clock.as_ref().expect("it has its own clock").set(seconds);
     }
 
+    /// Applies the control plane's own clock, if it has one, to a program of a machine.
+    pub fn give_clock(&self, command: &mut Command) {
+        if let Some(clock) = &self.clock {
+            clock.give_to(command);
+        }
+    }
+
     /// Waits until the running control plane is ready.
     pub async fn ready(&mut self) {
         let admin = self.admin();

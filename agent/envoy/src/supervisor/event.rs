@@ -149,7 +149,7 @@ impl Supervisor {
         let Some(ended) = self.serving.take() else { return };
         // The plan of a reload is checked again for the restart, which serves the reload, too.
         self.waiting = None;
-        self.record_failure("Envoy ended by itself", exit);
+        self.record_failure("Envoy ended by itself", &format!("{exit}; see its log"));
         self.status.send_modify(|status| status.restarts += 1);
         if self.next.is_some() {
             // An epoch without its parent cannot complete a hot restart.
