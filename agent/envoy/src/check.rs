@@ -61,7 +61,7 @@ pub(crate) async fn check(plan: EnvoyPlan) -> Result<CheckedPlan, CheckError> {
     let action = "--hot-restart-version";
     let output = run(&program, [action], VERSION_LIMIT).await.map_err(failed(action))?;
     // Envoy prints it on stderr.
-    let hot_restart_version = format!("{}{}", output.stdout, output.stderr).trim().to_owned();
+    let hot_restart_version = last_line(&format!("{}{}", output.stdout, output.stderr));
     validate(&plan, &program).await?;
     Ok(CheckedPlan { plan, program, release, hot_restart_version })
 }
@@ -117,6 +117,13 @@ fn check_file(path: &Path) -> Result<(), CheckError> {
     })
 }
 
+/// The last line that Envoy prints itself. Its log is beside it: warnings about the cgroup, for example.
+fn last_line(output: &str) -> String {
+    let mut lines = output.lines().map(str::trim);
+    let line = lines.rfind(|line| !line.is_empty() && !line.starts_with('['));
+    line.unwrap_or_default().to_owned()
+}
+
 /// The first lines of a text, as one line.
 fn first_lines(text: &str) -> String {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
@@ -151,6 +158,14 @@ mod tests {
                    [2026-11-23 22:49:05][1][critical][main] [source/server/a.cc:76] error in [0]: no such field\n";
         assert_eq!(problem_lines(log), "error in [0]: no such field");
         assert_eq!(problem_lines("plain\n\nwords\n"), "plain / words");
+    }
+
+    #[test]
+    fn hot_restart_version_is_read_beside_log_lines() {
+        let log = "[2026-11-24 00:05:02.406][140][warning][misc] [source/a.cc:293] Expected cgroup v1 files\n";
+        for output in [format!("{log}11.104\n"), format!("11.104\n{log}"), "11.104".to_owned()] {
+            assert_eq!(last_line(&output), "11.104", "{output}");
+        }
     }
 
     #[tokio::test]
