@@ -39,8 +39,11 @@ impl AgentLock {
             }
             Err(TryLockError::Error(source)) => return Err(failed("lock")(source)),
         }
-        file.set_len(0).map_err(failed("write"))?;
-        writeln!(file, "{}", std::process::id()).map_err(failed("write"))?;
+        // The lock holds without the text, for example on a full disk: the text is for a message.
+        let written = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
+        if let Err(error) = written {
+            tracing::warn!(file = %path.display(), reason = %error, "cannot write the process id");
+        }
         Ok(Self { _file: file })
     }
 }
@@ -64,6 +67,14 @@ mod tests {
         let refused = AgentLock::take(&folder).unwrap_err().to_string();
         assert!(refused.contains(&format!("process {}", std::process::id())), "{refused}");
         drop(first);
+        AgentLock::take(&folder).unwrap();
+    }
+
+    #[test]
+    fn lock_holds_without_its_text_on_a_full_disk() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("proxy");
+        std::os::unix::fs::symlink("/dev/full", path(&folder)).unwrap();
         AgentLock::take(&folder).unwrap();
     }
 }
