@@ -24,13 +24,13 @@ use crate::{AgentError, RenewOutcome, RenewWhen, due_at, renew};
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// The folder of a proxy, whose certificate was issued at `now` for a day.
-struct Machine {
+pub(crate) struct Machine {
     folder: TempDir,
     issued_at: Timestamp,
 }
 
 impl Machine {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let issued_at = Timestamp::now();
         let trust_domain = TrustDomain::new(Domain::default());
         let authority = Authority::ephemeral(&trust_domain, issued_at).unwrap();
@@ -49,7 +49,7 @@ impl Machine {
         Self { folder, issued_at }
     }
 
-    fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
 

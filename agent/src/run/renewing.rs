@@ -32,6 +32,8 @@ pub(super) async fn renew_until_removed(settings: &AgentSettings, state: &AgentS
         let renewed = renewed.await;
         let wait = match renewed {
             Ok(RenewOutcome::NotDue { due_at, .. }) => {
+                // After a failure, an operator may have renewed it.
+                state.succeeded();
                 state.next_renewal(due_at);
                 backoff = Backoff::new(LEAST_WAIT, MOST_WAIT);
                 let until = due_at.duration_since(now);
@@ -68,5 +70,30 @@ async fn sleep_or_removed(mut wait: Duration, settings: &AgentSettings) {
         let part = wait.min(MOST_SLEEP);
         sleep(part).await;
         wait = wait.saturating_sub(part);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::Machine;
+
+    #[tokio::test]
+    async fn certificate_that_an_operator_has_renewed_ends_the_failure() {
+        let machine = Machine::new();
+        let text = format!("folder = {:?}", machine.path());
+        let settings = AgentSettings::parse(&text).unwrap();
+        let state = AgentState::new(Timestamp::now());
+        state.failed("the disk is full", Timestamp::now());
+        let cleared = async {
+            while state.activity().is_failing {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            () = renew_until_removed(&settings, &state) => {}
+            () = cleared => {}
+        }
+        assert_eq!(state.activity().errors.len(), 1);
     }
 }
