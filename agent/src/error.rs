@@ -21,6 +21,15 @@ pub enum AgentError {
         "token is malformed: it may be truncated; give the one line of a token that `ironmesh proxy token` printed"
     )]
     MalformedToken,
+    /// The file of the token is empty.
+    #[error(
+        "`{}` has no token; write one that `ironmesh proxy token` printed, and restart the unit if it is a systemd credential",
+        file.display()
+    )]
+    NoToken {
+        /// The file.
+        file: PathBuf,
+    },
     /// The path of Envoy's admin socket would be too long.
     #[error(transparent)]
     SocketPath(#[from] AdminSocketPathTooLong),

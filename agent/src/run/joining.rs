@@ -116,9 +116,31 @@ fn read_token(file: &Path) -> Result<Secret, AgentError> {
         .and_then(|file| file.take(MAX_TOKEN_FILE).read_to_string(&mut text));
     let secret = Secret::new(text);
     match read {
+        Ok(_) if secret.expose().trim().is_empty() => {
+            Err(AgentError::NoToken { file: file.to_owned() })
+        }
         Ok(_) => Ok(secret),
         Err(source) => {
             Err(AgentError::File { action: "read the token", path: file.to_owned(), source })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// systemd passes an empty credential if there is no file.
+    #[test]
+    fn empty_token_file_is_reported_as_such() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("token");
+        for (text, is_token) in [("", false), (" \n", false), ("token\n", true)] {
+            fs_err::write(&file, text).unwrap();
+            let read = read_token(&file);
+            let is_none =
+                matches!(&read, Err(AgentError::NoToken { file: named }) if *named == file);
+            assert_eq!((read.is_ok(), is_none), (is_token, !is_token), "{text:?}");
         }
     }
 }
