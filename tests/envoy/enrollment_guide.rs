@@ -5,6 +5,7 @@ use std::process::Output;
 
 use fs_err as fs;
 use fs_err::os::unix::fs::symlink;
+use ironmesh_tests::guide::{GuideBlock, guide_blocks, variables_and_steps};
 use ironmesh_tests::{Mesh, Programs, eventually};
 use tokio::process::Command;
 
@@ -15,32 +16,11 @@ namespace = "shop"
 ports = [{ name = "web", port = 80, protocol = "http", target_port = 8080 }]
 "#;
 
+/// The guide, in docs/guides.
+const GUIDE: &str = "enroll-a-machine";
+
 /// The number of the machine on the loopback of the test.
 const MACHINE: u8 = 31;
-
-/// A block of the guide: the place of its host, and its text.
-struct Block {
-    place: String,
-    text: String,
-}
-
-/// The blocks of the guide's steps, in order.
-fn blocks() -> Vec<Block> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let guide = fs::read_to_string(root.join("docs/guides/enroll-a-machine.md")).unwrap();
-    let mut blocks = Vec::new();
-    let mut parts = guide.split("\n```");
-    parts.next();
-    // A block and the text after it alternate.
-    while let Some(block) = parts.next() {
-        let (header, text) = block.split_once('\n').unwrap();
-        if let Some(place) = header.strip_prefix("sh ") {
-            blocks.push(Block { place: place.to_owned(), text: text.to_owned() });
-        }
-        parts.next();
-    }
-    blocks
-}
 
 /// The two hosts of the guide: folders of this machine.
 struct Hosts<'a> {
@@ -50,7 +30,7 @@ struct Hosts<'a> {
 
 impl Hosts<'_> {
     /// Runs a block as the guide's reader does: with its variables, and `ironmesh` and `envoy` in the path.
-    async fn run(&self, block: &Block) -> Output {
+    async fn run(&self, block: &GuideBlock) -> Output {
         let folder = self.mesh.folder();
         // What is copied is on the control-plane host before.
         let host = if block.place == "machine" { "machine" } else { "control-plane" };
@@ -87,11 +67,12 @@ async fn guide_enrolls_and_renews_a_machine() {
         ("DIR", mesh.folder().join("machine/proxy").display().to_string()),
     ];
     let mut hosts = Hosts { mesh: &mesh, variables };
-    let blocks = blocks();
-    let (defined, steps): (Vec<_>, Vec<_>) =
-        blocks.iter().partition(|block| block.place == "variables");
-    assert_variables(&defined, &hosts.variables);
-    let steps: Vec<_> = steps.into_iter().filter(|block| block.place != "systemd").collect();
+    let (defined, steps) = variables_and_steps(guide_blocks(GUIDE));
+    let mut set: Vec<_> = hosts.variables.iter().map(|(name, _)| *name).collect();
+    // The test learns this one from the output.
+    set.push("CA_HASH");
+    assert_eq!(defined, set);
+    let steps: Vec<_> = steps.iter().filter(|block| block.place != "systemd").collect();
     let places: Vec<_> = steps.iter().map(|block| &*block.place).collect();
     assert_eq!(places, ["control-plane", "copy", "machine", "machine", "control-plane", "machine"]);
 
@@ -138,15 +119,6 @@ fn prepare(mesh: &Mesh, programs: &Programs) {
     script("scp", format!("cp \"$1\" {}/\"${{2#*:}}\"", folder.join("machine").display()));
 }
 
-/// Checks that the test sets each variable that the guide defines; it learns the CA hash from the output.
-fn assert_variables(defined: &[&Block], variables: &[(&str, String)]) {
-    let lines = defined.iter().flat_map(|block| block.text.lines());
-    let defined: Vec<_> = lines.filter_map(|line| Some(line.split_once('=')?.0)).collect();
-    let mut set: Vec<_> = variables.iter().map(|(name, _)| *name).collect();
-    set.push("CA_HASH");
-    assert_eq!(defined, set);
-}
-
 /// The Envoy that a block has started. Dropping it ends the process.
 struct RunningEnvoy(std::path::PathBuf);
 
@@ -163,7 +135,7 @@ impl Drop for RunningEnvoy {
 #[tokio::test]
 async fn units_of_the_renewal_are_valid() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let blocks = blocks();
+    let blocks = guide_blocks(GUIDE);
     let systemd = blocks.iter().find(|block| block.place == "systemd").unwrap();
     let folder = tempfile::tempdir().unwrap();
     for unit in ["ironmesh-renew@.service", "ironmesh-renew@.timer"] {

@@ -86,13 +86,24 @@ WantedBy=multi-user.target
 /// Boots three guests, starts the control plane and the store, and enrolls both machines. Policy allows no call yet.
 /// `None` skips the test.
 pub(crate) async fn start() -> Option<Fleet> {
-    let fleet = Fleet::boot(3).await?;
-    start_control_plane(fleet.guest(CONTROL_PLANE)).await;
-    fleet.guest(STORE).run("mkdir /srv/books; echo 'The Name of the Rose' >/srv/books/1").await;
-    fleet.guest(STORE).install_unit("store", STORE_UNIT).await;
+    let fleet = boot(3).await?;
     join(&fleet, STORE, "shop/bookstore", "").await;
     join(&fleet, BUYER, "shop/bookbuyer", &format!("--upstream shop/bookstore={STORE_PORT}")).await;
     Some(fleet)
+}
+
+/// Boots guests, and starts the control plane and the application of the store; no machine is enrolled.
+pub(crate) async fn boot(count: u8) -> Option<Fleet> {
+    let fleet = Fleet::boot(count).await?;
+    start_control_plane(fleet.guest(CONTROL_PLANE)).await;
+    start_application(fleet.guest(STORE), "The Name of the Rose").await;
+    Some(fleet)
+}
+
+/// Starts the application of a store with one book.
+pub(crate) async fn start_application(guest: &Guest, book: &str) {
+    guest.run(&format!("mkdir /srv/books; echo '{book}' >/srv/books/1")).await;
+    guest.install_unit("store", STORE_UNIT).await;
 }
 
 /// As [`start`], and allows the buyer's calls.

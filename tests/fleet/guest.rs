@@ -200,6 +200,12 @@ impl Guest {
         self.succeed(snippet, &self.enter(&arguments, b"").await)
     }
 
+    /// Runs a snippet of bash as root with this input; otherwise as [`Self::run`].
+    pub(crate) async fn run_with_input(&self, snippet: &str, input: &str) -> String {
+        let output = self.enter(&["bash", "-euc", snippet], input.as_bytes()).await;
+        self.succeed(snippet, &output)
+    }
+
     /// Runs a snippet of bash as root.
     pub(crate) async fn try_run(&self, snippet: &str) -> Output {
         self.enter(&["bash", "-euc", snippet], b"").await

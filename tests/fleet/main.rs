@@ -11,9 +11,11 @@
     reason = "test code: a panic is a failed test, and what it prints belongs to its report"
 )]
 
+mod agents;
 mod bookstore;
 mod fleet;
 mod guest;
+mod guide;
 mod joining;
 mod leftovers;
 mod load;

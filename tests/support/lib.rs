@@ -29,6 +29,7 @@ pub mod consul;
 pub mod dns;
 pub mod envoy;
 pub mod eventually;
+pub mod guide;
 pub mod ledger;
 pub mod load;
 pub mod long_connections;
