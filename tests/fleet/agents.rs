@@ -114,7 +114,8 @@ with open("{FOLDER}/enrollment.json", "r+") as file:
     machine.run_as(USER, &script).await;
 }
 
-/// Three hot restarts of the store, one of its caller, a rejected one, and the stop and start of one of two stores.
+/// Three hot restarts of the store, one of its caller, a rejected one, and the stop and start, then the reboot, of
+/// one of two stores.
 #[tokio::test(flavor = "multi_thread")]
 async fn hot_restart_and_drain_lose_no_request() {
     let Some(fleet) = start(4, "").await else { return };
@@ -157,6 +158,10 @@ async fn hot_restart_and_drain_lose_no_request() {
         .await;
     assert!(!left.is_empty());
     store.run("systemctl start ironmesh-envoy").await;
+    wait_for_book(&fleet, "The Name").await;
+    load.wait_for_requests(REQUESTS_PER_FAULT).await;
+    // The unit of the application ends after that of Envoy, and starts before it.
+    store.reboot().await;
     wait_for_book(&fleet, "The Name").await;
     load.wait_for_requests(REQUESTS_PER_FAULT).await;
     load.finish().await.assert_undisturbed();

@@ -73,6 +73,7 @@ WantedBy=multi-user.target
 const STORE_UNIT: &str = "
 [Unit]
 Description=The bookstore
+Before=ironmesh-envoy.service
 
 [Service]
 ExecStart=python3 -m http.server 8080 --protocol HTTP/1.1 --bind 127.0.0.1 --directory /srv
