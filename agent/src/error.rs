@@ -53,6 +53,14 @@ pub enum AgentError {
     /// The supervisor does not drain.
     #[error("cannot drain Envoy; the proxy is not revoked")]
     Drain(#[source] SupervisorClientError),
+    /// The drain was made, and the revocation failed.
+    #[error(
+        "Envoy has ended, and the proxy is NOT revoked: run `ironmesh agent leave` again, or start `ironmesh envoy run` to stay in the mesh"
+    )]
+    DrainedOnly {
+        /// The reason.
+        source: Box<AgentError>,
+    },
     /// The drain takes too long.
     #[error(
         "Envoy has not ended within {seconds} s; the proxy is not revoked: see `ironmesh agent status`, and try again"
@@ -60,6 +68,17 @@ pub enum AgentError {
     DrainTimeout {
         /// The time limit.
         seconds: u64,
+    },
+    /// The settings name another folder than at the start.
+    #[error(
+        "`folder` in the settings is now `{}`, and this supervisor runs the Envoy of `{}`: restart it for the new folder",
+        new.display(), own.display()
+    )]
+    ChangedFolder {
+        /// The folder at the start.
+        own: PathBuf,
+        /// The folder in the settings.
+        new: PathBuf,
     },
     /// A file cannot be read or written.
     #[error("cannot {action} `{}`", path.display())]
@@ -223,6 +242,7 @@ impl AgentError {
             | Self::EnrollLater { source, .. }
             | Self::ControlPlane { source, .. }
             | Self::Renew { source, .. } => source.is_unreachable(),
+            Self::DrainedOnly { source } => source.is_unreachable(),
             _ => false,
         }
     }
@@ -241,6 +261,7 @@ impl AgentError {
     fn rejection(&self) -> Option<EnrollmentErrorCode> {
         match self {
             Self::Enroll(EnrollmentClientError::Rejected { code, .. })
+            | Self::ControlPlane { source: EnrollmentClientError::Rejected { code, .. }, .. }
             | Self::Renew { source: EnrollmentClientError::Rejected { code, .. }, .. } => {
                 Some(*code)
             }

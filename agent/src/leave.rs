@@ -35,6 +35,8 @@ pub async fn leave_mesh(
 ) -> Result<LeaveResult, AgentError> {
     // An unusable folder thus fails before the drain.
     let control_plane = ProxyControlPlane::open(&settings.folder, &settings.control_plane, LIMIT)?;
+    // A machine that cannot be revoked must not be drained either: it would be out of service, and still a proxy.
+    control_plane.status().await?;
     let supervisor = SupervisorClient::new(&settings.folder);
     let end = match supervisor.drain().await {
         Ok(()) => {
@@ -45,7 +47,8 @@ pub async fn leave_mesh(
         Err(error) => return Err(AgentError::Drain(error)),
     };
     drained(end);
-    control_plane.leave(true).await
+    let left = control_plane.leave(true).await;
+    left.map_err(|source| AgentError::DrainedOnly { source: Box::new(source) })
 }
 
 async fn wait_for_end(

@@ -1,4 +1,4 @@
-//! The agent: what runs on the machine of a proxy. It enrolls the machine, renews its certificate, and tells its status.
+//! The agent: what runs on the machine of a proxy. It enrolls the machine, renews its certificate, and reports its status.
 //!
 //! This crate owns the order of these steps, and the files of an enrolled proxy from then on: it makes the key
 //! before it sends the token, decides when a renewal is due, and replaces the certificate and the roots so that a

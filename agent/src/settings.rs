@@ -38,8 +38,9 @@ pub struct AgentSettings {
     pub address: Option<IpAddr>,
     /// The listeners.
     pub listeners: ListenerSettings,
-    /// Whether Envoy's admin interface is open to all local users, on loopback port 15000.
-    pub admin_tcp: bool,
+    /// Whether Envoy's admin interface is open to all local users, on loopback port 15000. Default: as at the enrollment,
+    /// or not.
+    pub admin_tcp: Option<bool>,
     /// The settings of the sidecar.
     pub sidecar: DriverSettings,
 }
@@ -61,8 +62,7 @@ struct Text {
     #[serde(default)]
     upstreams: Vec<Parsed<UpstreamTarget>>,
     access_log_dir: Option<LogFolder>,
-    #[serde(default)]
-    admin_tcp: bool,
+    admin_tcp: Option<bool>,
     #[serde(default)]
     envoy: EnvoySettings,
 }
@@ -130,7 +130,7 @@ mod tests {
     fn omitted_keys_have_defaults() {
         let settings = AgentSettings::parse("").unwrap();
         assert_eq!(settings.folder, Path::new(FOLDER));
-        assert!(settings.control_plane.is_empty() && !settings.admin_tcp);
+        assert!(settings.control_plane.is_empty() && settings.admin_tcp.is_none());
     }
 
     #[test]

@@ -27,13 +27,14 @@ use serde::{Deserialize, Serialize};
 use crate::activity::{AgentActivity, AgentPhase};
 use crate::control_plane::ProxyControlPlane;
 use crate::due::due_at;
+use crate::mesh_check::check_mesh;
 use crate::settings::AgentSettings;
 use crate::supervised::admin_address;
 pub use envoy_report::{EnvoyReport, ServiceCertificateReport};
-use local::{AnswerError, get};
+use local::{LocalRequestError, get};
 
 /// The time limit of the question to the control plane.
-const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
 /// After this time without an ACK a proxy is late: each wait for other proxies ends after 15 s.
 const LATE: SignedDuration = SignedDuration::from_secs(20);
@@ -85,19 +86,16 @@ impl MachineStatus {
         let mut of_agent = Vec::new();
         let agent = agent(folder, &mut of_agent).await;
         let proxy = proxy_certificate(folder, now, &mut problems);
+        problems.extend(check_mesh(settings).err().map(|error| chain(&error)));
         problems.append(&mut of_agent);
         let (mut envoy, mut control_plane) = (None, None);
         let supervisor = SupervisorClient::new(folder).status().await.ok();
         if proxy.is_some() {
             match admin_address(settings) {
-                Ok(admin) => envoy = EnvoyReport::collect(&admin, &mut problems).await,
+                Ok(admin) => envoy = EnvoyReport::collect(&admin, now, &mut problems).await,
                 Err(error) => problems.push(chain(&error)),
             }
-            let is_restarting = |status: &SupervisorStatus| status.state == EnvoyState::Restarting;
-            if let Some(status) = supervisor.as_ref().filter(|status| is_restarting(status)) {
-                let error = status.last_error.as_deref().unwrap_or("it exited");
-                problems.push(format!("the supervisor starts Envoy again, because {error}"));
-            }
+            problems.extend(supervisor.as_ref().and_then(supervisor_problem));
             let is_connected = envoy.as_ref().is_some_and(|envoy| envoy.is_connected);
             control_plane = ask(settings, is_connected, now, &mut problems).await;
         }
@@ -125,6 +123,13 @@ fn proxy_certificate(
     now: Timestamp,
     problems: &mut Vec<String>,
 ) -> Option<ProxyCertificateReport> {
+    if let Err(error) = folder.try_exists() {
+        problems.push(format!(
+            "this user cannot read `{}` ({error}): run the command as the agent's user",
+            folder.display()
+        ));
+        return None;
+    }
     if !folder.exists() {
         problems
             .push(format!("the machine is not enrolled: `{}` does not exist", folder.display()));
@@ -168,6 +173,20 @@ fn proxy_certificate(
     })
 }
 
+/// What is wrong by the report of the supervisor.
+fn supervisor_problem(status: &SupervisorStatus) -> Option<String> {
+    let error = status.last_error.as_deref();
+    let Some(envoy) = &status.envoy else {
+        return (status.state == EnvoyState::Restarting).then(|| {
+            format!("the supervisor starts Envoy again, because {}", error.unwrap_or("it exited"))
+        });
+    };
+    let is_newer = status.last_error_at.is_some_and(|at| at > envoy.since);
+    error.filter(|_| is_newer).map(|error| {
+        format!("Envoy serves as epoch {}, but the last reload failed: {error}", envoy.epoch)
+    })
+}
+
 /// Asks the control plane for the state of the proxy.
 async fn ask(
     settings: &AgentSettings,
@@ -182,6 +201,11 @@ async fn ask(
     };
     let status = match answer {
         Ok(status) => status,
+        Err(error) if error.is_revoked() => {
+            let advice = "remove its folder and enroll the machine again with a new token";
+            problems.insert(0, format!("the proxy is revoked: {}; {advice}", chain(&error)));
+            return None;
+        }
         Err(error) => {
             problems.push(chain(&error));
             return None;
@@ -214,11 +238,11 @@ async fn agent(folder: &Path, problems: &mut Vec<String>) -> Option<AgentActivit
     let address = LocalAddress::Socket(agent_socket(folder));
     let activity = get(&address, "/activity").await.and_then(|body| {
         let activity = serde_json::from_slice::<AgentActivity>(body.as_ref());
-        activity.map_err(|error| AnswerError::invalid(&address, &error))
+        activity.map_err(|error| LocalRequestError::invalid(&address, &error))
     });
     match activity {
         Err(error) if error.is_absent() => {
-            problems.push("the agent does not run: start it with `ironmesh agent run`".to_owned());
+            problems.push("the agent does not run: see `systemctl status ironmesh-agent`, or start `ironmesh agent run`".to_owned());
             None
         }
         Err(error) => {

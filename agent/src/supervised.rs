@@ -7,11 +7,14 @@ use std::time::Duration;
 
 use ironmesh_agent_envoy::local_http::LocalAddress;
 use ironmesh_agent_envoy::{
-    BoxError, EnvoyPlan, LeaveOutcome, Notifier, StagedFiles, SupervisorOptions, supervise,
+    BoxError, EnvoyPlan, LeaveOutcome, Notifier, PlanFiles, SupervisorOptions, supervise,
 };
-use ironmesh_sidecar::Admin;
+use ironmesh_catalog::NodeMetadata;
 use ironmesh_sidecar::envoy::{CONFIGURATION, admin_socket};
-use ironmesh_sidecar_folder::{PatchFolderError, patch_folder, read_workload, stage};
+use ironmesh_sidecar::{Admin, Workload};
+use ironmesh_sidecar_folder::{
+    PatchFolderError, ReplacedFiles, StagedPatch, patch_folder, read_workload, stage,
+};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::signal::unix::{SignalKind, signal};
@@ -25,8 +28,8 @@ use crate::settings::AgentSettings;
 /// The interval in which the supervisor looks whether the machine is enrolled.
 const ENROLLMENT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The time limit of a leave request. The control plane answers after 15 s at the latest.
-const LEAVE_LIMIT: Duration = Duration::from_secs(16);
+/// The time limit of a leave request. The control plane answers after 15 s at the latest; the first address may be dead.
+const LEAVE_LIMIT: Duration = Duration::from_secs(21);
 
 /// Runs the Envoy of this machine by the settings in `config`, which are read again at each start and reload. Waits until
 /// the machine is enrolled first: agent and supervisor may start at the same time.
@@ -36,11 +39,27 @@ pub async fn run_envoy(config: PathBuf) -> Result<(), BoxError> {
     if !is_enrolled(&settings.folder).await? {
         return Ok(());
     }
+    let folder = settings.folder.clone();
+    let (of_leave, config_of_leave) = (settings.clone(), config.clone());
     let options = SupervisorOptions {
-        folder: settings.folder.clone(),
-        plan: Box::new(move || plan(&AgentSettings::read(&config)?)),
+        folder: folder.clone(),
+        plan: Box::new(move || {
+            let new = AgentSettings::read(&config)?;
+            check_mesh(&new)?;
+            if new.folder != folder {
+                return Err(
+                    AgentError::ChangedFolder { own: folder.clone(), new: new.folder }.into()
+                );
+            }
+            plan(&new)
+        }),
         leave: Box::new(move || {
-            let settings = settings.clone();
+            // Addresses that were added since the start count, and a mistake in the file does not stop the drain.
+            let new = AgentSettings::read(&config_of_leave);
+            let settings = AgentSettings {
+                folder: of_leave.folder.clone(),
+                ..new.unwrap_or_else(|_| of_leave.clone())
+            };
             Box::pin(async move { Ok(leave(&settings).await?) })
         }),
         clock: Timestamp::now,
@@ -50,7 +69,7 @@ pub async fn run_envoy(config: PathBuf) -> Result<(), BoxError> {
 
 /// Waits until the machine is enrolled; false if a signal comes first.
 async fn is_enrolled(folder: &Path) -> Result<bool, BoxError> {
-    if folder.exists() {
+    if folder.try_exists()? {
         return Ok(true);
     }
     tracing::info!(folder = %folder.display(), "waiting until the machine is enrolled");
@@ -60,12 +79,15 @@ async fn is_enrolled(folder: &Path) -> Result<bool, BoxError> {
     notifier.status("waiting until the machine is enrolled");
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    // A reload before the start changes nothing, and must not end the process.
+    let mut hangup = signal(SignalKind::hangup())?;
     while !folder.exists() {
         notifier.alive();
         tokio::select! {
             () = sleep(ENROLLMENT_INTERVAL) => {}
             _ = terminate.recv() => return Ok(false),
             _ = interrupt.recv() => return Ok(false),
+            _ = hangup.recv() => {}
         }
     }
     Ok(true)
@@ -75,17 +97,12 @@ async fn is_enrolled(folder: &Path) -> Result<bool, BoxError> {
 /// supervisor has checked them.
 fn plan(settings: &AgentSettings) -> Result<EnvoyPlan, BoxError> {
     let AgentSettings { folder, sidecar, .. } = settings;
-    let patch = patch_folder(folder, sidecar)?;
+    let patch = patch_folder(folder, sidecar, |workload| with_settings(workload, settings))?;
     let staged = stage(folder, &patch)?;
     let Some(process) = patch.process else {
         return Err(format!("the sidecar of `{}` has no process to run", folder.display()).into());
     };
     let validation = staged.validation().map(|command| command.arguments).unwrap_or_default();
-    let staged = Mutex::new(Some(staged));
-    let install = move || match staged.lock().take() {
-        Some(staged) => Ok(staged.commit()?),
-        None => Ok(()),
-    };
     let envoy = &sidecar.envoy;
     let environment = patch.environment.into_iter();
     Ok(EnvoyPlan {
@@ -93,7 +110,7 @@ fn plan(settings: &AgentSettings) -> Result<EnvoyPlan, BoxError> {
         bootstrap: folder.join(CONFIGURATION),
         arguments: process.supervised,
         validation,
-        staged: StagedFiles(Arc::new(install)),
+        files: Arc::new(StagedPlan(Mutex::new(Stage::Staged(staged)))),
         environment: environment.map(|(name, value)| (name.into(), value)).collect(),
         admin: admin_address(settings)?,
         minimum_version: process.minimum_version,
@@ -103,9 +120,70 @@ fn plan(settings: &AgentSettings) -> Result<EnvoyPlan, BoxError> {
     })
 }
 
+/// The files of a plan: beside those in use, or in their place.
+#[derive(Debug)]
+struct StagedPlan(Mutex<Stage>);
+
+#[derive(Debug)]
+enum Stage {
+    Staged(StagedPatch),
+    Installed(ReplacedFiles),
+    /// Nothing is left to do.
+    Done,
+}
+
+impl PlanFiles for StagedPlan {
+    fn install(&self) -> Result<(), BoxError> {
+        let mut stage = self.0.lock();
+        match std::mem::replace(&mut *stage, Stage::Done) {
+            Stage::Staged(staged) => *stage = Stage::Installed(staged.commit()?),
+            other => *stage = other,
+        }
+        Ok(())
+    }
+
+    fn revert(&self) -> Result<(), BoxError> {
+        let mut stage = self.0.lock();
+        match std::mem::replace(&mut *stage, Stage::Done) {
+            Stage::Installed(replaced) => Ok(replaced.restore()?),
+            other => {
+                *stage = other;
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The record with what the settings of the machine say of its own listeners. What they do not say stays as it was at the
+/// enrollment.
+fn with_settings(workload: Workload, settings: &AgentSettings) -> Workload {
+    let AgentSettings { listeners, admin_tcp, .. } = settings;
+    let known = workload.metadata;
+    let (upstreams, hosts) = match listeners.node_metadata() {
+        // (The settings are rejected when they are read if two upstreams have one port.)
+        Ok(new) if !listeners.upstreams.is_empty() => (new.upstreams, new.hosts),
+        _ => (known.upstreams, known.hosts),
+    };
+    let metadata = NodeMetadata {
+        bind: listeners.bind.or(known.bind),
+        app_address: listeners.app_address.or(known.app_address),
+        access_log_dir: listeners.access_log_dir.clone().or(known.access_log_dir),
+        upstreams,
+        hosts,
+        unknown: known.unknown,
+    };
+    let admin = match admin_tcp {
+        Some(true) => Admin::Tcp,
+        Some(false) => Admin::Socket,
+        None => workload.admin,
+    };
+    Workload { metadata, admin, ..workload }
+}
+
 /// Where Envoy serves its admin interface.
 pub(crate) fn admin_address(settings: &AgentSettings) -> Result<LocalAddress, PatchFolderError> {
     let workload = read_workload(&settings.folder)?;
+    let workload = workload.map(|workload| with_settings(workload, settings));
     Ok(match workload {
         Some(workload) if workload.admin == Admin::Tcp => {
             let port = settings.sidecar.envoy.ports.admin;

@@ -2,7 +2,8 @@
 //!
 //! It is the one writer of these marks, which are in memory (docs/decisions/0066). A leave request sets a mark. It ends
 //! by a request of the proxy, when a new Envoy is connected and configured, when the proxy is not in use any more, and after
-//! [`MARK_LIFETIME`]. The table never decides what callers get: the reconciler puts the marks into each snapshot.
+//! [`MARK_LIFETIME`] if an Envoy is connected. A machine that has stopped stays marked. The table never decides what
+//! callers get: the reconciler puts the marks into each snapshot.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,8 +15,9 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// How long a mark lasts after the latest leave request: a machine that changed its mind without saying so is back then.
-pub(crate) const MARK_LIFETIME: Duration = Duration::from_secs(600);
+/// How long a mark lasts after the latest leave request while an Envoy of the proxy is connected. A supervisor repeats its
+/// request every few seconds, so this Envoy is a new one, or its machine has changed its mind.
+pub(crate) const MARK_LIFETIME: Duration = Duration::from_secs(60);
 
 /// How long a new Envoy may take to ACK its resources before it gets callers all the same.
 const CONFIGURATION_LIMIT: Duration = Duration::from_secs(15);
@@ -43,6 +45,7 @@ struct Details {
     process_starts: u64,
     /// Whether a new Envoy has connected. The mark ends when it is configured.
     is_back: bool,
+    is_connected: bool,
 }
 
 /// The mark of a proxy.
@@ -57,11 +60,13 @@ pub(crate) struct LeaveMark {
 }
 
 impl LeaveTable {
-    /// Marks a proxy as leaving, or makes its mark last longer. `process_starts` is the count of its Envoy's starts.
+    /// Marks a proxy as leaving, or makes its mark last longer. `process_starts` is the count of its Envoy's starts, and
+    /// `is_connected` whether it has a stream.
     pub(crate) fn leave(
         &self,
         id: ProxyId,
         process_starts: u64,
+        is_connected: bool,
         now: Timestamp,
         instant: Instant,
     ) -> LeaveMark {
@@ -69,7 +74,8 @@ impl LeaveTable {
         let known = marks.details.get(&id).map(|known| known.change);
         let change = known.unwrap_or_else(|| self.next_change());
         let ends = instant + MARK_LIFETIME;
-        marks.set(id, Details { change, ends, process_starts, is_back: false });
+        let details = Details { change, ends, process_starts, is_back: false, is_connected };
+        marks.set(id, details);
         let since = *marks.since.entry(id).or_insert(now);
         LeaveMark { since, change, is_new: known.is_none() }
     }
@@ -85,38 +91,45 @@ impl LeaveTable {
     pub(super) fn note_streams(
         &self,
         id: ProxyId,
-        news: &ClientChange,
+        change: &ClientChange,
         is_synced: impl FnOnce() -> bool,
         now: Instant,
     ) {
         let mut marks = self.marks.lock();
         let Some(mut known) = marks.details.get(&id).copied() else { return };
-        if news.process_starts > known.process_starts {
-            known.process_starts = news.process_starts;
-            if news.streams == 1 {
+        known.is_connected = change.streams > 0;
+        if change.process_starts > known.process_starts {
+            known.process_starts = change.process_starts;
+            if change.streams == 1 {
                 known.is_back = true;
                 known.ends = known.ends.min(now + CONFIGURATION_LIMIT);
             }
-            marks.set(id, known);
         }
+        marks.set(id, known);
         if known.is_back && is_synced() {
             tracing::info!(proxy = %id, reason = "a new Envoy is configured", "leave ended");
             self.end(&mut marks, id);
         }
     }
 
-    /// Ends the marks whose time is over.
+    /// Ends the marks whose time is over, and examines those of disconnected proxies again later.
     pub(super) fn expire(&self, now: Instant) {
         let mut marks = self.marks.lock();
         while let Some((_, id)) = marks.ends.first().copied().filter(|(ends, _)| *ends <= now) {
-            let is_back = marks.details.get(&id).is_some_and(|known| known.is_back);
-            let reason = if is_back {
-                "a new Envoy has not ACKed its resources for 15 s"
-            } else {
-                "no leave request for 10 minutes"
-            };
-            tracing::warn!(proxy = %id, reason, "leave ended");
-            self.end(&mut marks, id);
+            match marks.details.get(&id).copied() {
+                Some(known) if !known.is_connected => {
+                    marks.set(id, Details { ends: now + MARK_LIFETIME, ..known });
+                }
+                known => {
+                    let reason = if known.is_some_and(|known| known.is_back) {
+                        "a new Envoy has not ACKed its resources for 15 s"
+                    } else {
+                        "its Envoy is connected, and asks no more to leave"
+                    };
+                    tracing::warn!(proxy = %id, reason, "leave ended");
+                    self.end(&mut marks, id);
+                }
+            }
         }
     }
 
@@ -201,10 +214,10 @@ mod tests {
     async fn repeated_leave_keeps_its_change_and_lasts_longer() {
         let (table, now) = (LeaveTable::default(), Timestamp::now());
         let begin = Instant::now();
-        let first = table.leave(id(1), 0, now, begin);
+        let first = table.leave(id(1), 0, true, now, begin);
         assert!(first.is_new && first.since == now);
         let later = begin + MARK_LIFETIME / 2;
-        let again = table.leave(id(1), 0, Timestamp::MAX, later);
+        let again = table.leave(id(1), 0, true, Timestamp::MAX, later);
         assert_eq!(again, LeaveMark { is_new: false, ..first });
         assert_eq!(*table.changes().borrow(), 1);
         table.expire(begin + MARK_LIFETIME);
@@ -220,7 +233,7 @@ mod tests {
     async fn only_a_new_envoy_without_another_one_ends_the_mark() {
         let (table, now) = (LeaveTable::default(), Instant::now());
         let marked = |table: &LeaveTable| table.since(id(1)).is_some();
-        table.leave(id(1), 3, Timestamp::now(), now);
+        table.leave(id(1), 3, true, Timestamp::now(), now);
         let note = |streams, starts, is_synced| {
             table.note_streams(id(1), &news(streams, starts), || is_synced, now);
         };
@@ -237,7 +250,7 @@ mod tests {
         assert!(!marked(&table), "a new Envoy");
 
         // One that NACKs something gets callers after a while.
-        table.leave(id(1), 5, Timestamp::now(), now);
+        table.leave(id(1), 5, true, Timestamp::now(), now);
         note(1, 6, false);
         table.expire(now + CONFIGURATION_LIMIT);
         assert!(!marked(&table));
@@ -247,12 +260,27 @@ mod tests {
     fn proxies_that_are_not_in_use_are_not_leaving() {
         let table = LeaveTable::default();
         for number in 1..=3 {
-            table.leave(id(number), 0, Timestamp::now(), Instant::now());
+            table.leave(id(number), 0, true, Timestamp::now(), Instant::now());
         }
         table.retain(|one| one != id(2));
         let (leaving, changes) = table.current();
         assert_eq!(leaving.keys().copied().collect::<Vec<_>>(), [id(1), id(3)]);
         assert_eq!(changes, 4);
         assert!(table.rejoin(id(1)) && !table.rejoin(id(1)));
+    }
+
+    #[test]
+    fn stopped_machine_stays_marked_until_its_envoy_is_back() {
+        let (table, begin) = (LeaveTable::default(), Instant::now());
+        table.leave(id(1), 3, true, Timestamp::now(), begin);
+        table.note_streams(id(1), &news(0, 3), || true, begin);
+        for times in 1..=20 {
+            table.expire(begin + MARK_LIFETIME * times);
+        }
+        assert!(table.since(id(1)).is_some());
+        // The new Envoy connects while the lost stream of the old one still counts.
+        table.note_streams(id(1), &news(2, 4), || true, begin + MARK_LIFETIME * 20);
+        table.expire(begin + MARK_LIFETIME * 22);
+        assert_eq!(table.since(id(1)), None);
     }
 }

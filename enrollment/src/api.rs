@@ -95,7 +95,8 @@ pub struct Enrolled {
 
 /// The body of `POST /v1/leave`, sent with the current client certificate.
 ///
-/// The client may repeat it: the mark is set once, and lasts until ten minutes after the last request.
+/// The client may repeat it: the mark is set once, and lasts until a minute after the last request while an Envoy of the proxy is
+/// connected: repeat it during the drain.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaveRequest {
     /// Whether the control plane then revokes the proxy. A revocation is final.

@@ -44,6 +44,10 @@ const ATTEMPT: Duration = Duration::from_secs(15);
 /// How long one leave at one address may take: the control plane waits up to 15 seconds for the callers.
 const LEAVE_ATTEMPT: Duration = Duration::from_secs(25);
 
+/// How long the connection to one address may take, if there are others: an address that swallows packets must not use the
+/// time of those that work.
+const CONNECT: Duration = Duration::from_secs(4);
+
 /// The default time limit of a call, with all its attempts.
 const DEFAULT_LIMIT: Duration = Duration::from_secs(60);
 
@@ -154,7 +158,7 @@ impl EnrollmentClient {
     /// Announces that the proxy of `identity` leaves the mesh, and waits up to 15 seconds until its callers have ACKed
     /// that. With `revoke` the control plane then revokes the proxy. A repetition is safe.
     ///
-    /// The mark ends ten minutes after the last request, when a new Envoy connects, or by [`EnrollmentClient::rejoin`].
+    /// The mark ends a minute after the last request if an Envoy is still connected, when a new Envoy connects, or by [`EnrollmentClient::rejoin`].
     pub async fn leave(
         &self,
         identity: &MachineIdentity,
@@ -204,7 +208,9 @@ impl EnrollmentClient {
             let (mut failures, mut may_pass) = (Vec::new(), false);
             for address in &self.addresses {
                 let deadline = end.min(Instant::now() + attempt_limit);
-                let error = match attempt(tls, address, call, deadline).await {
+                let connect = if self.addresses.len() > 1 { CONNECT } else { attempt_limit };
+                let connected = deadline.min(Instant::now() + connect);
+                let error = match attempt(tls, address, call, connected, deadline).await {
                     Ok(answer) => return Ok(answer),
                     Err(error) if error.is_final() => {
                         return Err(sent.filter(|_| !error.was_sent()).unwrap_or(error));
@@ -238,21 +244,22 @@ impl EnrollmentClient {
     }
 }
 
-/// One attempt at one address, until `deadline`.
+/// One attempt at one address: the connection until `connected`, all of it until `deadline`.
 async fn attempt<T: DeserializeOwned>(
     tls: &Arc<ClientConfig>,
     address: &ControlPlaneAddress,
     call: Call<'_>,
+    connected: Instant,
     deadline: Instant,
 ) -> Result<T, EnrollmentClientError> {
-    let open = async || {
-        let opened = timeout_at(deadline, Exchange::open(tls, address)).await;
+    let open = async |until| {
+        let opened = timeout_at(until, Exchange::open(tls, address)).await;
         opened.unwrap_or_else(|_| {
             let (address, source) = (address.clone(), io::ErrorKind::TimedOut.into());
             Err(EnrollmentClientError::Unreachable { address, source })
         })
     };
-    let exchange = open().await?;
+    let exchange = open(connected).await?;
     let slow = || EnrollmentClientError::Slow { address: address.clone() };
     let post = Method::POST;
     let response = match call {
@@ -276,7 +283,7 @@ async fn attempt<T: DeserializeOwned>(
             let challenge =
                 timeout_at(deadline, challenge).await.unwrap_or_else(|_| Err(slow()))?;
             // Each connection serves one request. The signature is bound to the server of this one.
-            let exchange = open().await?;
+            let exchange = open(deadline).await?;
             let request =
                 proof(identity, certificate_request, challenge.nonce, exchange.control_plane())?;
             timeout_at(deadline, exchange.send(post, "/v1/renew-expired", Some(&request))).await

@@ -148,9 +148,11 @@ fn problem_lines(log: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::local_http::LocalAddress;
-    use crate::plan::StagedFiles;
+    use crate::plan::{BoxError, PlanFiles};
 
     #[test]
     fn problems_are_shown_without_log_prefixes() {
@@ -168,6 +170,20 @@ mod tests {
         }
     }
 
+    /// Files that are in place already.
+    #[derive(Debug)]
+    struct InPlace;
+
+    impl PlanFiles for InPlace {
+        fn install(&self) -> Result<(), BoxError> {
+            Ok(())
+        }
+
+        fn revert(&self) -> Result<(), BoxError> {
+            Ok(())
+        }
+    }
+
     #[tokio::test]
     async fn unusable_programs_are_rejected_with_the_reason() {
         let folder = tempfile::tempdir().unwrap();
@@ -177,7 +193,7 @@ mod tests {
             bootstrap: folder.path().join("envoy.yaml"),
             arguments: Vec::new(),
             validation: Vec::new(),
-            staged: StagedFiles::none(),
+            files: Arc::new(InPlace),
             environment: Vec::new(),
             admin: LocalAddress::Socket(folder.path().join("admin.sock")),
             minimum_version: "1.39.0".parse().unwrap(),

@@ -35,7 +35,7 @@ mod supervisor;
 pub use client::{ReloadEvents, SupervisorClient, SupervisorClientError};
 pub use error::{CheckError, SupervisorError};
 pub use notify::Notifier;
-pub use plan::{BoxError, EnvoyPlan, LeaveCall, LeaveOutcome, PlanSource, StagedFiles};
+pub use plan::{BoxError, EnvoyPlan, LeaveCall, LeaveOutcome, PlanFiles, PlanSource};
 pub use progress::ReloadProgress;
 pub use status::{EnvoyEpoch, EnvoyState, PreviousEpoch, SupervisorStatus};
 pub use supervisor::{SupervisorOptions, supervise};

@@ -23,21 +23,13 @@ pub type LeaveCall = Box<
     dyn Fn() -> Pin<Box<dyn Future<Output = Result<LeaveOutcome, BoxError>> + Send>> + Send + Sync,
 >;
 
-/// Moves the files of a plan into place. It is called after the check, before each start, and does nothing the second time.
-#[derive(Clone)]
-pub struct StagedFiles(pub Arc<dyn Fn() -> Result<(), BoxError> + Send + Sync>);
+/// The files of a plan that differ from those in use. They are removed with the plan if it fails the check.
+pub trait PlanFiles: fmt::Debug + Send + Sync {
+    /// Moves them into place. It is called after the check, before each start, and does nothing the second time.
+    fn install(&self) -> Result<(), BoxError>;
 
-impl StagedFiles {
-    /// A plan whose files are in place already.
-    pub fn none() -> Self {
-        Self(Arc::new(|| Ok(())))
-    }
-}
-
-impl fmt::Debug for StagedFiles {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StagedFiles").finish_non_exhaustive()
-    }
+    /// Puts the files back that were in use before, because Envoy does not start with the new ones.
+    fn revert(&self) -> Result<(), BoxError>;
 }
 
 /// What to run as the Envoy of a folder.
@@ -51,8 +43,8 @@ pub struct EnvoyPlan {
     pub arguments: Vec<OsString>,
     /// The arguments that make the program validate the bootstrap and exit.
     pub validation: Vec<OsString>,
-    /// The files that differ from those in use. They are removed with the plan if it fails the check.
-    pub staged: StagedFiles,
+    /// The files that differ from those in use.
+    pub files: Arc<dyn PlanFiles>,
     /// Variables to add to the environment of the program.
     pub environment: Vec<(OsString, OsString)>,
     /// The address of Envoy's admin interface.
@@ -77,12 +69,20 @@ pub struct LeaveOutcome {
 }
 
 impl EnvoyPlan {
+    /// The path with which the sockets between two epochs begin. Envoy appends `_parent_` or `_child_` and a number.
+    pub(crate) fn handover_socket(&self) -> PathBuf {
+        self.bootstrap.with_file_name("epoch")
+    }
+
     /// All arguments of the Envoy of one restart epoch.
     pub(crate) fn arguments_of_epoch(&self, base_id: u32, epoch: u32) -> Vec<OsString> {
         let mut arguments = self.arguments.clone();
         for (flag, value) in [("--base-id", base_id), ("--restart-epoch", epoch)] {
             arguments.extend([flag.into(), value.to_string().into()]);
         }
+        // By default the epochs talk by abstract sockets, which every local user may use to end or drain an Envoy.
+        arguments.extend(["--socket-path".into(), self.handover_socket().into_os_string()]);
+        arguments.extend(["--socket-mode".into(), "600".into()]);
         arguments
     }
 }

@@ -68,7 +68,7 @@ pub(super) async fn join(
             address: settings.address,
             name: settings.name.clone().or_else(hostname),
             metadata: &metadata,
-            admin: if settings.admin_tcp { Admin::Tcp } else { Admin::Socket },
+            admin: if settings.admin_tcp == Some(true) { Admin::Tcp } else { Admin::Socket },
             out: &settings.folder,
             retry_notice: |error, _| tracing::warn!(reason = error.brief(), "trying again"),
         };

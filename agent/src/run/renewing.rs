@@ -4,20 +4,24 @@ use std::time::Duration;
 
 use ironmesh_catalog::backoff::Backoff;
 use ironmesh_catalog::text::chain;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use tokio::time::sleep;
 
 use crate::activity::{AgentPhase, AgentState};
 use crate::error::AgentError;
 use crate::renew::{RenewOutcome, RenewWhen, renew};
 use crate::settings::AgentSettings;
+use crate::status::certificate_expiry;
 
 /// The longest sleep: the wall clock may be set, and the folder may be replaced.
 const MOST_SLEEP: Duration = Duration::from_secs(60);
 
 /// The waits after failures.
 const LEAST_WAIT: Duration = Duration::from_secs(30);
-const MOST_WAIT: Duration = Duration::from_secs(3600);
+const MOST_WAIT: Duration = Duration::from_secs(600);
+
+/// The longest wait when less than a day of the lifetime is left, or the certificate has expired.
+const MOST_URGENT_WAIT: Duration = Duration::from_secs(60);
 
 /// Renews the certificate whenever that is due. Returns when the folder of the proxy is gone.
 pub(super) async fn renew_until_removed(settings: &AgentSettings, state: &AgentState) {
@@ -32,7 +36,8 @@ pub(super) async fn renew_until_removed(settings: &AgentSettings, state: &AgentS
         let renewed = renewed.await;
         let wait = match renewed {
             Ok(RenewOutcome::NotDue { due_at, .. }) => {
-                // After a failure, an operator may have renewed it.
+                // After a failure, an operator may have renewed it, or enrolled the machine again.
+                state.enter(AgentPhase::Enrolled);
                 state.succeeded();
                 state.next_renewal(due_at);
                 backoff = Backoff::new(LEAST_WAIT, MOST_WAIT);
@@ -42,6 +47,7 @@ pub(super) async fn renew_until_removed(settings: &AgentSettings, state: &AgentS
                     .clamp(Duration::from_secs(1), MOST_SLEEP)
             }
             Ok(RenewOutcome::Renewed { name, expires_at, .. }) => {
+                state.enter(AgentPhase::Enrolled);
                 state.renewed(now);
                 tracing::info!(proxy = %name, %expires_at, "the certificate is renewed");
                 continue;
@@ -55,7 +61,10 @@ pub(super) async fn renew_until_removed(settings: &AgentSettings, state: &AgentS
                 state.renewal_failed();
                 let text = chain(&error);
                 state.failed(&text, now);
-                let wait = backoff.step();
+                let left = certificate_expiry(folder).map(|expiry| expiry.duration_since(now));
+                let is_urgent = left.is_some_and(|left| left < SignedDuration::from_hours(24));
+                let most = if is_urgent { MOST_URGENT_WAIT } else { MOST_WAIT };
+                let wait = backoff.step().min(most);
                 tracing::error!(error = text, retry_in = ?wait, "cannot renew the certificate");
                 wait
             }

@@ -4,7 +4,7 @@ use ironmesh_agent_envoy::local_http::LocalAddress;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::local::{AnswerError, get};
+use super::local::{LocalRequestError, get};
 
 /// The statistic that is 1 while Envoy has an xDS stream.
 const CONNECTED: &str = "control_plane.connected_state";
@@ -83,11 +83,21 @@ struct Name {
 
 impl EnvoyReport {
     /// Reads the report; none with a problem if there is no Envoy.
-    pub(super) async fn collect(admin: &LocalAddress, problems: &mut Vec<String>) -> Option<Self> {
+    pub(super) async fn collect(
+        admin: &LocalAddress,
+        now: Timestamp,
+        problems: &mut Vec<String>,
+    ) -> Option<Self> {
         match read(admin).await {
             Ok(report) => {
                 if report.state != "live" {
                     problems.push(format!("Envoy is not live: its state is {}", report.state));
+                }
+                for expired in report.certificates.iter().filter(|one| one.expires_at <= now) {
+                    problems.push(format!(
+                        "Envoy uses a certificate of {} that expired at {:.0}: calls by mutual TLS fail",
+                        expired.uri, expired.expires_at
+                    ));
                 }
                 if !report.is_connected {
                     problems.push("Envoy has no xDS stream to the control plane: it keeps its last configuration".to_owned());
@@ -96,7 +106,7 @@ impl EnvoyReport {
             }
             Err(error) if error.is_absent() => {
                 problems.push(
-                    "Envoy does not run, or this user may not ask it: start it with `ironmesh envoy run`".to_owned(),
+                    "Envoy does not run, or has no admin interface: see `systemctl status ironmesh-envoy`, or the log of `ironmesh envoy run`".to_owned(),
                 );
                 None
             }
@@ -108,7 +118,7 @@ impl EnvoyReport {
     }
 }
 
-async fn read(admin: &LocalAddress) -> Result<EnvoyReport, AnswerError> {
+async fn read(admin: &LocalAddress) -> Result<EnvoyReport, LocalRequestError> {
     let info: ServerInfo = json(admin, "/server_info").await?;
     let loaded: Certificates = json(admin, "/certs").await?;
     let stats = get(admin, &format!("/stats?filter=^{}$", CONNECTED.replace('.', "%5C."))).await?;
@@ -145,9 +155,9 @@ fn version(text: &str) -> String {
 async fn json<T: serde::de::DeserializeOwned>(
     admin: &LocalAddress,
     path: &str,
-) -> Result<T, AnswerError> {
+) -> Result<T, LocalRequestError> {
     let body = get(admin, path).await?;
-    serde_json::from_slice(body.as_ref()).map_err(|error| AnswerError::invalid(admin, &error))
+    serde_json::from_slice(body.as_ref()).map_err(|error| LocalRequestError::invalid(admin, &error))
 }
 
 #[cfg(test)]

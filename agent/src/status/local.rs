@@ -11,7 +11,7 @@ const LIMIT: Duration = Duration::from_secs(3);
 
 /// Why a process does not answer.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum AnswerError {
+pub(crate) enum LocalRequestError {
     #[error("`{address}` does not answer")]
     Failed { address: String, source: LocalHttpError },
     #[error("`{address}` has not answered within {} s", LIMIT.as_secs())]
@@ -20,7 +20,7 @@ pub(crate) enum AnswerError {
     Invalid { address: String, problem: String },
 }
 
-impl AnswerError {
+impl LocalRequestError {
     /// Whether nothing listens there, or this user may not connect.
     pub(crate) fn is_absent(&self) -> bool {
         matches!(self, Self::Failed { source: LocalHttpError::Connect(_), .. })
@@ -35,10 +35,10 @@ impl AnswerError {
 pub(crate) async fn get(
     address: &LocalAddress,
     path: &str,
-) -> Result<impl AsRef<[u8]> + use<>, AnswerError> {
+) -> Result<impl AsRef<[u8]> + use<>, LocalRequestError> {
     match timeout(LIMIT, exchange(address, Method::GET, path)).await {
         Ok(Ok(body)) => Ok(body),
-        Ok(Err(source)) => Err(AnswerError::Failed { address: address.to_string(), source }),
-        Err(_) => Err(AnswerError::Slow { address: address.to_string() }),
+        Ok(Err(source)) => Err(LocalRequestError::Failed { address: address.to_string(), source }),
+        Err(_) => Err(LocalRequestError::Slow { address: address.to_string() }),
     }
 }

@@ -20,7 +20,7 @@ impl fmt::Display for MachineStatus {
             writeln!(f, "proxy        {}", proxy.id)?;
             writeln!(f, "service      {}", proxy.service)?;
             let (due_at, expires_at) = (proxy.due_at, proxy.expires_at);
-            writeln!(f, "certificate  expires {expires_at:.0}, renewed from {due_at:.0}")?;
+            writeln!(f, "certificate  expires {expires_at:.0}, renewal due {due_at:.0}")?;
         }
         self.write_agent(f)?;
         if let Some(known) = &self.control_plane {
@@ -49,8 +49,9 @@ impl MachineStatus {
             AgentPhase::Revoked => "runs; the proxy is revoked",
         };
         writeln!(f, "agent        {phase}; {} renewals", agent.renewals)?;
+        let earlier = if agent.is_failing { "" } else { "earlier, " };
         agent.errors.iter().try_for_each(|error| {
-            writeln!(f, "  {:.0} ({} times): {}", error.at, error.count, error.error)
+            writeln!(f, "  {earlier}{:.0} ({} times): {}", error.at, error.count, error.error)
         })
     }
 

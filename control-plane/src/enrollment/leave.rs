@@ -40,9 +40,10 @@ impl MachineEnrollment {
         let record = self.identify(proxy, peer, now).inspect_err(|error| {
             self.record_leave(id, peer, None, Some(error), now);
         })?;
-        let process_starts =
-            self.hub.status_of(&id.to_string()).map_or(0, |status| status.process_starts);
-        let mark = self.leaves.leave(id, process_starts, now, Instant::now());
+        let client = id.to_string();
+        let process_starts = self.hub.status_of(&client).map_or(0, |status| status.process_starts);
+        let is_connected = self.hub.streams(&client) > 0;
+        let mark = self.leaves.leave(id, process_starts, is_connected, now, Instant::now());
         if mark.is_new {
             tracing::info!(proxy = %id, name = %record.display_name(), "proxy leaves the mesh");
             self.record_leave(id, peer, None, None, now);

@@ -14,7 +14,7 @@ mod start_command;
 pub use enrollment_state::{ENROLLMENT, EnrollmentState};
 pub use new_folder::{NewFolder, NewFolderError};
 pub use patch_folder::{
-    PatchFolderError, StagedPatch, WORKLOAD, patch_folder, read_workload, stage,
+    PatchFolderError, ReplacedFiles, StagedPatch, WORKLOAD, patch_folder, read_workload, stage,
 };
 pub use proxy_files::{
     AddressRangeExceeded, CommonFiles, NewProxy, ProxyFilesError, create_keys, write_bootstraps,

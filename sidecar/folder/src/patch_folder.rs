@@ -71,8 +71,13 @@ pub enum PatchFolderError {
 
 /// Makes the patch of the proxy in `folder`, by the settings of its machine. It changes no file.
 ///
-/// A folder of an earlier version has no record of its workload. Its files stay as they are: the patch has none.
-pub fn patch_folder(folder: &Path, settings: &DriverSettings) -> Result<Patch, PatchFolderError> {
+/// `adapted` brings the record in line with the settings. A folder of an earlier version has no record of its workload. Its
+/// files stay as they are: the patch has none.
+pub fn patch_folder(
+    folder: &Path,
+    settings: &DriverSettings,
+    adapted: impl FnOnce(Workload) -> Workload,
+) -> Result<Patch, PatchFolderError> {
     let Some(workload) = read_workload(folder)? else {
         // Folders of earlier versions are Envoy's.
         let is_default = settings.envoy.ports == EnvoyPorts::default();
@@ -81,6 +86,7 @@ pub fn patch_folder(folder: &Path, settings: &DriverSettings) -> Result<Patch, P
         }
         return Ok(envoy::Envoy.runtime(folder, settings));
     };
+    let workload = adapted(workload);
     let driver = DRIVERS.find(&workload.driver).map_err(|source| {
         let folder = folder.to_owned();
         PatchFolderError::Driver { folder, source }
@@ -125,6 +131,26 @@ pub struct StagedPatch {
     changed: Vec<&'static str>,
 }
 
+/// The files that a patch replaced.
+#[derive(Debug)]
+pub struct ReplacedFiles {
+    folder: PathBuf,
+    previous: Vec<(&'static str, String)>,
+}
+
+impl ReplacedFiles {
+    /// Puts them back.
+    pub fn restore(self) -> Result<(), PatchFolderError> {
+        for (name, content) in &self.previous {
+            let (path, new) = (self.folder.join(name), self.folder.join(format!(".new.{name}")));
+            write_replacement(&new, content, &path)
+                .and_then(|()| fs_err::rename(&new, &path))
+                .map_err(|source| PatchFolderError::File { action: "restore", path, source })?;
+        }
+        Ok(())
+    }
+}
+
 /// Writes the changed files of `patch` beside those in `folder`, which stay in use.
 pub fn stage(folder: &Path, patch: &Patch) -> Result<StagedPatch, PatchFolderError> {
     let process = patch.process.clone();
@@ -162,9 +188,14 @@ impl StagedPatch {
     }
 
     /// Moves the files into place. They are on the disk when this returns.
-    pub fn commit(mut self) -> Result<(), PatchFolderError> {
+    pub fn commit(mut self) -> Result<ReplacedFiles, PatchFolderError> {
+        let previous = self.changed.iter().filter_map(|name| {
+            // A file that cannot be read is not restored.
+            Some((*name, fs_err::read_to_string(self.folder.join(name)).ok()?))
+        });
+        let replaced = ReplacedFiles { folder: self.folder.clone(), previous: previous.collect() };
         if self.changed.is_empty() {
-            return Ok(());
+            return Ok(replaced);
         }
         // The configuration is the first file and the last that is moved: it refers to the others.
         while let Some(name) = self.changed.pop() {
@@ -176,7 +207,8 @@ impl StagedPatch {
         }
         let synced = File::open(&self.folder).and_then(|folder| folder.sync_all());
         let path = self.folder.clone();
-        synced.map_err(|source| PatchFolderError::File { action: "sync", path, source })
+        synced.map_err(|source| PatchFolderError::File { action: "sync", path, source })?;
+        Ok(replaced)
     }
 
     /// The path of a new file. Envoy knows the format of a file by its extension.
@@ -235,7 +267,7 @@ mod tests {
     fn patch_is_staged_and_moved_into_place_only_by_commit() {
         let folder = folder_with_workload();
         let path = folder.path();
-        let patch = patch_folder(path, &DriverSettings::default()).unwrap();
+        let patch = patch_folder(path, &DriverSettings::default(), |workload| workload).unwrap();
         let staged = stage(path, &patch).unwrap();
         assert_eq!(staged.changed(), ["envoy.yaml", "sds-certificate.yaml", "sds-roots.yaml"]);
         let validation = staged.validation().unwrap();
@@ -249,7 +281,7 @@ mod tests {
         assert_eq!(names(path), after);
 
         let settings = with_overlay(path, "node:\n  locality: { zone: eu-1 }\n");
-        let patch = patch_folder(path, &settings).unwrap();
+        let patch = patch_folder(path, &settings, |workload| workload).unwrap();
         let staged = stage(path, &patch).unwrap();
         assert_eq!(staged.changed(), ["envoy.yaml"]);
         staged.commit().unwrap();
@@ -270,7 +302,7 @@ mod tests {
         let folder = folder_with_workload();
         let path = folder.path();
         let failed = |settings: &DriverSettings| {
-            patch_folder(path, settings).map(drop).unwrap_err().to_string()
+            patch_folder(path, settings, |workload| workload).map(drop).unwrap_err().to_string()
         };
         let malformed = failed(&with_overlay(path, "node:\n  - [\n"));
         assert!(malformed.contains("overlay.yaml` is malformed: "), "{malformed}");
@@ -282,7 +314,8 @@ mod tests {
         let workload = path.join(WORKLOAD);
         let text = fs_err::read_to_string(&workload).unwrap();
         fs_err::write(&workload, text.replacen('{', r#"{"driver":"envoi","#, 1)).unwrap();
-        let error = patch_folder(path, &DriverSettings::default()).unwrap_err();
+        let error =
+            patch_folder(path, &DriverSettings::default(), |workload| workload).unwrap_err();
         let source = std::error::Error::source(&error).unwrap().to_string();
         assert!(source.contains("did you mean `envoy`?"), "{source}");
         fs_err::write(&workload, "{}").unwrap();
@@ -292,14 +325,16 @@ mod tests {
     #[test]
     fn folder_of_an_earlier_version_keeps_its_files() {
         let folder = tempfile::tempdir().unwrap();
-        let patch = patch_folder(folder.path(), &DriverSettings::default()).unwrap();
+        let patch =
+            patch_folder(folder.path(), &DriverSettings::default(), |workload| workload).unwrap();
         assert!(patch.files.is_empty());
         let process = patch.process.unwrap();
         let configuration = folder.path().join("envoy.yaml");
         let arguments = process.standalone().arguments;
         assert_eq!(arguments.get(1).map(|one| &**one), Some::<&OsStr>(configuration.as_ref()));
         let settings = with_overlay(folder.path(), "node: {}\n");
-        let error = patch_folder(folder.path(), &settings).unwrap_err().to_string();
+        let error =
+            patch_folder(folder.path(), &settings, |workload| workload).unwrap_err().to_string();
         assert!(error.contains("has no workload.json"), "{error}");
     }
 }

@@ -16,8 +16,9 @@ use crate::progress::{ReloadProgress, Reporter};
 use crate::server::Command;
 use crate::status::EnvoyState;
 
-/// The time limit of a leave request. The control plane answers after 15 s at the latest.
-const LEAVE_LIMIT: Duration = Duration::from_secs(17);
+/// The time limit of a leave request. The control plane answers after 15 s at the latest; the caller may have tried other
+/// addresses before.
+const LEAVE_LIMIT: Duration = Duration::from_secs(22);
 
 /// The pause between leave requests: a restarted control plane learns of the drain again.
 const LEAVE_PAUSE: Duration = Duration::from_secs(3);

@@ -58,7 +58,7 @@ impl Instance {
         since: Timestamp,
     ) -> Result<Self, SupervisorError> {
         let CheckedPlan { program, plan, .. } = checked;
-        (plan.staged.0)().map_err(SupervisorError::Install)?;
+        plan.files.install().map_err(SupervisorError::Install)?;
         let process = EnvoyProcess::spawn(program, plan, base_id, epoch);
         let process = process
             .map_err(|source| SupervisorError::Spawn { program: program.clone(), source })?;

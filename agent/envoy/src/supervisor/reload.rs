@@ -119,6 +119,13 @@ impl Supervisor {
     pub(super) async fn abort_handover(&mut self, reason: &str) {
         let Some(mut next) = self.next.take() else { return };
         next.instance.process.kill().await;
+        // The Envoy that serves must find its own bootstrap when it is started again.
+        if let Err(error) = next.checked.plan.files.revert() {
+            tracing::error!(
+                reason = super::chain(&*error),
+                "cannot restore the previous bootstrap"
+            );
+        }
         let running = self.serving.as_ref().and_then(|serving| serving.info.as_ref());
         let version = running
             .map(|info| info.hot_restart_version.clone())

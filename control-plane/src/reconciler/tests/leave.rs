@@ -56,8 +56,13 @@ impl Mesh {
     fn leave(&mut self) -> LeaveMark {
         let client = self.record.id.to_string();
         let starts = self.harness.hub.status_of(&client).map_or(0, |status| status.process_starts);
-        let mark =
-            self.harness.leaves.leave(self.record.id, starts, Timestamp::now(), Instant::now());
+        let mark = self.harness.leaves.leave(
+            self.record.id,
+            starts,
+            true,
+            Timestamp::now(),
+            Instant::now(),
+        );
         self.harness.pass();
         mark
     }
