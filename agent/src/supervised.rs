@@ -35,7 +35,6 @@ const LEAVE_LIMIT: Duration = Duration::from_secs(21);
 /// the machine is enrolled first: agent and supervisor may start at the same time.
 pub async fn run_envoy(config: PathBuf) -> Result<(), BoxError> {
     let settings = AgentSettings::read(&config)?;
-    check_mesh(&settings)?;
     if !is_enrolled(&settings.folder).await? {
         return Ok(());
     }
@@ -96,6 +95,7 @@ async fn is_enrolled(folder: &Path) -> Result<bool, BoxError> {
 /// What to run, by the settings and the record of this machine. The changed files are staged, and moved into place when the
 /// supervisor has checked them.
 fn plan(settings: &AgentSettings) -> Result<EnvoyPlan, BoxError> {
+    check_mesh(settings)?;
     let AgentSettings { folder, sidecar, .. } = settings;
     let patch = patch_folder(folder, sidecar, |workload| with_settings(workload, settings))?;
     let staged = stage(folder, &patch)?;
