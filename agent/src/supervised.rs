@@ -44,7 +44,6 @@ pub async fn run_envoy(config: PathBuf) -> Result<(), BoxError> {
         folder: folder.clone(),
         plan: Box::new(move || {
             let new = AgentSettings::read(&config)?;
-            check_mesh(&new)?;
             if new.folder != folder {
                 return Err(
                     AgentError::ChangedFolder { own: folder.clone(), new: new.folder }.into()
