@@ -1,6 +1,13 @@
 //! Machines of a real mesh under `ironmesh agent run` and `ironmesh envoy run`: hot restarts, drain, renewals and bad
 //! input. Without systemd, whose part is in the suite `fleet`.
 
+#![expect(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "test code: a panic is a failed test, and what it prints belongs to its report"
+)]
+
 mod bad_input;
 mod certificates;
 mod drain;
