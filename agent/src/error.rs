@@ -59,7 +59,7 @@ pub enum AgentError {
     )]
     DrainedOnly {
         /// The reason.
-        source: Box<AgentError>,
+        source: Box<Self>,
     },
     /// The drain takes too long.
     #[error(
