@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 use ironmesh_catalog::{Provider, ServiceName};
 
 use crate::explain::{self, Explained};
@@ -156,6 +157,10 @@ pub(crate) enum Command {
     Journal(JournalArguments),
     /// Explain a finding code, such as IM0101, and how to fix the problem
     Explain(ExplainArguments),
+    /// Print completions for a shell
+    Completions(CompletionsArguments),
+    /// Print the man page, or write a man page for each command
+    Man(ManArguments),
 }
 
 /// The environment variable that names the settings file.
@@ -254,6 +259,22 @@ pub(crate) struct DemoChildArguments {
 pub(crate) struct DemoCaretakerArguments {
     /// Create the demo's folder in this folder
     pub(crate) parent: PathBuf,
+}
+
+/// The arguments of `ironmesh completions`.
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArguments {
+    /// Print completions for this shell
+    #[arg(value_name = "SHELL")]
+    pub(crate) shell: Shell,
+}
+
+/// The arguments of `ironmesh man`.
+#[derive(Debug, Args)]
+pub(crate) struct ManArguments {
+    /// Write a page for each command into this folder, instead of printing the first page
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
 }
 
 /// The arguments of `ironmesh explain`.

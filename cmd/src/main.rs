@@ -23,7 +23,13 @@ mod stdout;
 
 use std::process::ExitCode;
 
-use cli::{AgentCommand, AzureCommand, Cli, Command, EnvoyCommand, ProviderCommand, ProxyCommand};
+use clap::CommandFactory as _;
+use cli::{
+    AgentCommand, AzureCommand, Cli, Command, EnvoyCommand, ManArguments, ProviderCommand,
+    ProxyCommand,
+};
+use ironmesh_terminal::manual;
+use stdout::out;
 use tokio::runtime::Builder;
 
 #[cfg(feature = "jemalloc")]
@@ -57,6 +63,13 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Endpoints(arguments) => runtime.block_on(endpoints::endpoints(arguments, output)),
         Command::Journal(arguments) => runtime.block_on(journal::journal(arguments, output)),
         Command::Explain(arguments) => Ok(explain::explain(&arguments, output)?),
+        Command::Completions(arguments) => {
+            Ok(out!("{}", manual::completions(arguments.shell, &Cli::command()))?)
+        }
+        Command::Man(ManArguments { out: Some(folder) }) => {
+            Ok(manual::write_pages(Cli::command(), &folder)?)
+        }
+        Command::Man(_) => Ok(out!("{}", manual::page(Cli::command())?)?),
         Command::Proxy(ProxyCommand::Bootstrap(arguments)) => {
             runtime.block_on(proxy::bootstrap(*arguments, output))
         }

@@ -26,6 +26,7 @@ mod explain;
 mod explain_outside;
 mod first_start;
 mod folder;
+mod generated_docs;
 mod hostile_text;
 mod hung;
 mod import;

@@ -169,7 +169,7 @@ fn copy_workspace(root: &Path, copy: &Path) -> anyhow::Result<()> {
 /// the next `cargo test` would run a mutated crate.
 fn change_version(copy: &Path) -> anyhow::Result<()> {
     let path = copy.join("Cargo.toml");
-    let (ours, own) = ("version = \"0.1.0\"\n", "version = \"0.0.0-mutated\"\n");
+    let (ours, own) = ("version = \"0.2.0\"\n", "version = \"0.0.0-mutated\"\n");
     let text = fs_err::read_to_string(&path)?;
     ensure!(text.matches(ours).count() == 1, "{}: expected exactly once: {ours}", path.display());
     fs_err::write(&path, text.replacen(ours, own, 1))?;
