@@ -1,14 +1,22 @@
 # The goals of a checkout. `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help prerequisites envoy build demo test test-long test-long-composition test-long-restarts test-long-walks test-long-fuzz bench fuzz lint docs deny clean-tools
+.PHONY: help prerequisites envoy build demo test test-long test-long-composition test-long-restarts test-long-walks test-long-package test-long-fuzz bench fuzz lint docs deny package test-package-tool clean-tools
 
 target_dir := $(abspath $(or $(CARGO_TARGET_DIR),target))
 DENY_VERSION := 0.20.2
+DEB_VERSION := 3.8.0
+RPM_VERSION := 0.21.1
+CYCLONEDX_VERSION := 0.5.9
 
 # ENVOY_BIN and IRONMESH_BIN select programs that this Makefile does not build.
 IRONMESH_BIN ?= $(target_dir)/debug/ironmesh
 export IRONMESH_BIN
+
+package_tools := $(foreach tool,deb-$(DEB_VERSION) generate-rpm-$(RPM_VERSION) cyclonedx-$(CYCLONEDX_VERSION),.tools/bin/cargo-$(tool))
+# The version of the workspace, as in Cargo.toml.
+VERSION := $(shell sed -n '/^\[workspace.package\]/,/^$$/s/^version = "\(.*\)"$$/\1/p' Cargo.toml)
+test_package := $(target_dir)/debug/package/ironmesh_$(VERSION)-1_amd64.deb
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,7 +51,7 @@ demo: envoy ## The bookstore on this machine, with real Envoys, until Ctrl-C; al
 
 # `cargo test` does not build the binary for the tests of other packages: they would run a stale one
 # or none. Without Envoy, etcd, Consul or Debian their tests are skipped, or fail with CI=true.
-# xtask runs the suites in parallel, because most of them wait most of the time.
+# The package is for the systemd hosts. xtask runs the suites in parallel, because most of them wait most of the time.
 test: prerequisites ## All tests, also those on real Envoys, etcd, Consul and, as root, systemd hosts (fetched once); ARGS=NAME selects some
 	@scripts/get-envoy.sh || { [ "$(CI)" != true ] && echo "make test: continuing without Envoy; its tests are skipped" >&2; }
 	@scripts/get-etcd.sh || { [ "$(CI)" != true ] && echo "make test: continuing without etcd; its tests are skipped" >&2; }
@@ -51,10 +59,11 @@ test: prerequisites ## All tests, also those on real Envoys, etcd, Consul and, a
 	@scripts/get-grpcio.sh || { [ "$(CI)" != true ] && echo "make test: continuing without grpcio; its test is skipped" >&2; }
 	@scripts/get-debian.sh || { [ "$(CI)" != true ] && echo "make test: continuing without Debian; its tests are skipped" >&2; }
 	cargo build --workspace --all-targets
+	@[ "$$(id -u)" != 0 ] || $(MAKE) --no-print-directory "$(test_package)" || { [ "$(CI)" != true ] && echo "make test: continuing without the package; its tests are skipped" >&2; }
 	@ENVOY_BIN="$${ENVOY_BIN:-$(CURDIR)/.tools/envoy}" "$(target_dir)/debug/xtask" test $(ARGS)
 
 # Each part is a goal of its own: test-long-NAME. All parts run, even after a failure.
-LONG_PARTS := composition restarts walks fuzz
+LONG_PARTS := composition restarts walks package fuzz
 # A different seed for each commit, unless LONG_SEED is set.
 LONG_SEED ?= $(shell printf '%d' 0x0$$(git rev-parse --short=7 HEAD 2>/dev/null | cut -c1-7))
 
@@ -76,6 +85,10 @@ test-long-restarts: envoy
 test-long-walks:
 	WALK_SEED=$(LONG_SEED) WALK_RUNS=2000 cargo test --workspace --lib --quiet -- fuzzing::
 	PROPTEST_RNG_SEED=$(LONG_SEED) PROPTEST_CASES=5000 cargo test --workspace --lib --quiet -- convergence::
+
+# The packages are reproducible and complete, and the .rpm installs.
+test-long-package: $(package_tools)
+	packaging/check
 
 test-long-fuzz:
 	FUZZ_SEED=$(LONG_SEED) fuzz/run $(or $(LONG_SECONDS),60)
@@ -105,14 +118,35 @@ lint: prerequisites ## Formatting and clippy, warnings are errors
 docs: prerequisites ## Rustdoc of the workspace, warnings are errors
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 
+package: $(package_tools) ## Build the release into target/package: .deb, .rpm, SBOM, checksums
+	packaging/build all "$(target_dir)/package"
+
+# What `make test` needs of them. CI installs it beside the build.
+test-package-tool: .tools/bin/cargo-deb-$(DEB_VERSION)
+
+# The package of the test binary, for tests/fleet: by the same recipe, without the release build.
+$(test_package): $(IRONMESH_BIN) $(wildcard packaging/* packaging/*/*) cmd/Cargo.toml CHANGELOG.md .tools/bin/cargo-deb-$(DEB_VERSION)
+	packaging/build deb "$(IRONMESH_BIN)" "$(@D)"
+	@touch $@
+
 deny: .tools/bin/cargo-deny-$(DENY_VERSION) ## Licences, bans and sources of all dependencies (deny.toml)
 	PATH="$(CURDIR)/.tools/bin:$$PATH" cargo deny check bans licenses sources
 
-# Without optimization: it builds in half the time, and runs for a few seconds.
 .tools/bin/cargo-deny-$(DENY_VERSION): | prerequisites
-	@echo "installing cargo-deny $(DENY_VERSION) into .tools/ (one to three minutes, once)" >&2
-	cargo install --debug --quiet --locked cargo-deny --version $(DENY_VERSION) --root .tools
-	@touch $@
+	$(call cargo_install,cargo-deny,$(DENY_VERSION))
+.tools/bin/cargo-deb-$(DEB_VERSION): | prerequisites
+	$(call cargo_install,cargo-deb,$(DEB_VERSION))
+.tools/bin/cargo-generate-rpm-$(RPM_VERSION): | prerequisites
+	$(call cargo_install,cargo-generate-rpm,$(RPM_VERSION))
+.tools/bin/cargo-cyclonedx-$(CYCLONEDX_VERSION): | prerequisites
+	$(call cargo_install,cargo-cyclonedx,$(CYCLONEDX_VERSION))
+
+# Without optimization: it builds in half the time, and runs for a few seconds.
+define cargo_install
+@echo "installing $(1) $(2) into .tools/ (one to three minutes, once)" >&2
+cargo install --debug --quiet --locked $(1) --version $(2) --root .tools
+@touch $@
+endef
 
 clean-tools: ## Remove the fetched tools in .tools/
 	rm -rf .tools

@@ -19,7 +19,7 @@ use crate::listeners::{ListenerSettings, UpstreamTarget};
 pub const SETTINGS_FILE: &str = "/etc/ironmesh/agent.toml";
 
 /// The default folder of the proxy.
-const FOLDER: &str = "/var/lib/ironmesh/proxy";
+const FOLDER: &str = "/var/lib/ironmesh-agent/proxy";
 
 /// The settings of a machine.
 #[derive(Debug, Clone)]

@@ -18,7 +18,7 @@ const BOOK: &str = "http://bookstore.shop.mesh.internal/books/1";
 
 /// Waits of Envoy that are shorter than on real machines, and access logs.
 const SETTINGS: &str = r#"
-access_log_dir = "/var/log/ironmesh"
+access_log_dir = "/var/log/ironmesh-agent"
 [envoy]
 drain_time = "2s"
 parent_shutdown_time = "3s"
@@ -34,11 +34,11 @@ access_log = { sink = { file = "access.log" } }
 "#;
 
 /// The folder of a machine's proxy.
-const FOLDER: &str = "/var/lib/ironmesh/proxy";
+const FOLDER: &str = "/var/lib/ironmesh-agent/proxy";
 
 /// A disk that a test can fill, until the next boot.
 const SMALL_DISK: &str =
-    "mkdir -p /var/lib/ironmesh; mount -t tmpfs -o size=1m tmpfs /var/lib/ironmesh";
+    "mkdir -p /var/lib/ironmesh-agent; mount -t tmpfs -o size=1m tmpfs /var/lib/ironmesh-agent";
 
 /// Boots `count` guests, runs a snippet on the store, lets the store and the buyer join, and waits until the buyer gets
 /// a book.
@@ -165,7 +165,7 @@ async fn hot_restart_and_drain_lose_no_request() {
     wait_for_book(&fleet, "The Name").await;
     load.wait_for_requests(REQUESTS_PER_FAULT).await;
     load.finish().await.assert_undisturbed();
-    store.run("grep /books/1 /var/log/ironmesh/access.log").await;
+    store.run("grep /books/1 /var/log/ironmesh-agent/access.log").await;
     for number in [STORE, SECOND_STORE] {
         status(fleet.guest(number), "no problem", has_no_problem).await;
     }
@@ -192,7 +192,7 @@ async fn dead_agent_renewal_and_full_disk_do_not_affect_traffic() {
 
     let files =
         format!("cd {FOLDER}; sha256sum proxy.crt proxy.key ca.crt enrollment.json envoy.yaml");
-    store.run("dd if=/dev/zero of=/var/lib/ironmesh/full bs=4k 2>/dev/null || true").await;
+    store.run("dd if=/dev/zero of=/var/lib/ironmesh-agent/full bs=4k 2>/dev/null || true").await;
     make_due(store).await;
     let full = store.run(&files).await;
     kill(store, "ironmesh-agent").await;
@@ -200,7 +200,7 @@ async fn dead_agent_renewal_and_full_disk_do_not_affect_traffic() {
     assert!(problems(&failed).contains("No space left"), "{failed}");
     assert_eq!(store.run(&files).await, full);
     load.wait_for_requests(REQUESTS_PER_FAULT).await;
-    store.run("rm /var/lib/ironmesh/full").await;
+    store.run("rm /var/lib/ironmesh-agent/full").await;
     let renew = format!("runuser -u {USER} -- ironmesh proxy bootstrap --renew {FOLDER}");
     store.run(&renew).await;
     assert_ne!(store.run(&files).await, full);

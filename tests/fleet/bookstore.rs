@@ -1,6 +1,6 @@
 //! A mesh on three guests: the control plane on `vm1`, a bookstore on `vm2` and its buyer on `vm3`.
 
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, PACKAGE};
 use crate::guest::Guest;
 
 /// The guests by their parts.
@@ -48,7 +48,7 @@ After=network-online.target
 Wants=network-online.target
 
 [Service]
-ExecStart=/usr/local/bin/ironmesh serve
+ExecStart=ironmesh serve
 Restart=always
 
 [Install]
@@ -87,18 +87,25 @@ WantedBy=multi-user.target
 /// Boots three guests, starts the control plane and the store, and enrolls both machines. Policy allows no call yet.
 /// `None` skips the test.
 pub(crate) async fn start() -> Option<Fleet> {
-    let fleet = boot(3).await?;
+    let fleet = Fleet::boot(3).await?;
+    start_parts(&fleet).await;
     join(&fleet, STORE, "shop/bookstore", "").await;
     join(&fleet, BUYER, "shop/bookbuyer", &format!("--upstream shop/bookstore={STORE_PORT}")).await;
     Some(fleet)
 }
 
-/// Boots guests, and starts the control plane and the application of the store; no machine is enrolled.
+/// Boots guests with the package, installs it on the host of the control plane, and starts the control plane and the
+/// application of the store; no machine is enrolled, or has installed the package.
 pub(crate) async fn boot(count: u8) -> Option<Fleet> {
-    let fleet = Fleet::boot(count).await?;
+    let fleet = Fleet::boot_with_package(count).await?;
+    fleet.guest(CONTROL_PLANE).run(&format!("dpkg --install {PACKAGE}")).await;
+    start_parts(&fleet).await;
+    Some(fleet)
+}
+
+async fn start_parts(fleet: &Fleet) {
     start_control_plane(fleet.guest(CONTROL_PLANE)).await;
     start_application(fleet.guest(STORE), "The Name of the Rose").await;
-    Some(fleet)
 }
 
 /// Starts the application of a store with one book.

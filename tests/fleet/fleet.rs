@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use fs_err as fs;
-use ironmesh_tests::{Programs, programs};
+use ironmesh_tests::programs::{require_debian, require_envoy, require_ironmesh, require_package};
 
 use crate::guest::Guest;
 use crate::leftovers;
@@ -48,6 +48,10 @@ impl Site {
     }
 }
 
+/// The path of the package on the guests of [`Fleet::boot_with_package`].
+pub(crate) const PACKAGE: &str =
+    concat!("/root/ironmesh_", env!("CARGO_PKG_VERSION"), "-1_amd64.deb");
+
 /// Fleets that this process has booted.
 static FLEETS: AtomicU32 = AtomicU32::new(0);
 
@@ -55,11 +59,20 @@ impl Fleet {
     /// Boots `count` guests with `ironmesh` and `envoy` in `/usr/local/bin`, and waits until all their units have
     /// started. `None` skips the test because root or a program is missing.
     pub(crate) async fn boot(count: u8) -> Option<Self> {
-        let programs = Programs::find()?;
-        let debian = fs::canonicalize(programs::require_debian()?).unwrap();
+        Self::boot_with(count, require_ironmesh()?, "/usr/local/bin/ironmesh").await
+    }
+
+    /// As [`Self::boot`], with the package [`PACKAGE`] instead of `ironmesh`. No guest has installed it.
+    pub(crate) async fn boot_with_package(count: u8) -> Option<Self> {
+        Self::boot_with(count, require_package()?, PACKAGE).await
+    }
+
+    async fn boot_with(count: u8, program: PathBuf, path: &'static str) -> Option<Self> {
+        let envoy = require_envoy()?;
+        let debian = fs::canonicalize(require_debian()?).unwrap();
         let programs = vec![
-            (fs::canonicalize(programs.ironmesh).unwrap(), "/usr/local/bin/ironmesh"),
-            (fs::canonicalize(programs.envoy).unwrap(), "/usr/local/bin/envoy"),
+            (fs::canonicalize(program).unwrap(), path),
+            (fs::canonicalize(envoy).unwrap(), "/usr/local/bin/envoy"),
         ];
         let cgroups = leftovers::cgroups();
         let id = format!("{}-{}", std::process::id(), FLEETS.fetch_add(1, Ordering::Relaxed));

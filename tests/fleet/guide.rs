@@ -9,19 +9,13 @@ use crate::fleet::Fleet;
 const GUIDE: &str = "join-a-machine";
 
 /// The user of agent and Envoy.
-pub(crate) const USER: &str = "ironmesh";
+pub(crate) const USER: &str = "ironmesh-proxy";
 
 /// The number of commands before the first request.
-const COMMANDS: usize = 5;
+const COMMANDS: usize = 4;
 
 /// The variables of the guide, as it defines them.
 const VARIABLES: [&str; 4] = ["CONTROL_PLANE", "ADDRESS", "SERVICE", "CA_HASH"];
-
-/// The units of the guide, as the machine has them beside the reader.
-const UNITS: [(&str, &str); 2] = [
-    ("ironmesh-agent", include_str!("../../examples/agent/ironmesh-agent.service")),
-    ("ironmesh-envoy", include_str!("../../examples/agent/ironmesh-envoy.service")),
-];
 
 /// Guests have no SSH: this keeps what the test then carries to the other guest.
 const SSH: &str = "#!/bin/sh
@@ -42,12 +36,8 @@ pub(crate) struct Reader<'fleet> {
 }
 
 impl<'fleet> Reader<'fleet> {
-    /// A machine with what the guide requires.
+    /// A machine of a fleet with the package, which is in the folder of the reader.
     pub(crate) async fn new(fleet: &'fleet Fleet, number: u8, service: &str) -> Self {
-        let machine = fleet.guest(number);
-        for (name, text) in UNITS {
-            machine.write(&format!("/root/examples/agent/{name}.service"), text).await;
-        }
         let control_plane = fleet.guest(CONTROL_PLANE);
         control_plane.write("/usr/local/bin/ssh", SSH).await;
         control_plane.run("chmod 755 /usr/local/bin/ssh").await;
@@ -172,7 +162,7 @@ async fn guide_leads_from_a_bare_machine_to_the_first_request() {
     let owners = machine.run("ps -o user= -C ironmesh,envoy | sort -u").await;
     assert_eq!(owners, USER);
     let readable =
-        machine.try_run("setpriv --reuid nobody --clear-groups ls /var/lib/ironmesh").await;
+        machine.try_run("setpriv --reuid nobody --clear-groups ls /var/lib/ironmesh-agent").await;
     assert!(!readable.status.success(), "{readable:?}");
     let ignored =
         "journalctl --no-pager --identifier systemd | grep ironmesh | grep --ignore-case ignoring";
@@ -184,16 +174,16 @@ async fn guide_leads_from_a_bare_machine_to_the_first_request() {
     machine.run("systemctl reload ironmesh-envoy").await;
 
     // The machine leaves for good, and joins again as the guide says.
-    machine.run("runuser -u ironmesh -- ironmesh agent leave").await;
-    let status = "runuser -u ironmesh -- ironmesh agent status";
-    let left = machine.try_run(status).await;
+    machine.run(&format!("runuser -u {USER} -- ironmesh agent leave")).await;
+    let status = format!("runuser -u {USER} -- ironmesh agent status");
+    let left = machine.try_run(&status).await;
     assert!(!left.status.success(), "{left:?}");
     let unit = machine.try_run("systemctl is-active ironmesh-envoy").await;
     assert_eq!(unit.stdout, b"inactive\n", "{unit:?}");
-    machine.run("rm -r /var/lib/ironmesh/proxy").await;
+    machine.run("rm -r /var/lib/ironmesh-agent/proxy").await;
     buyer.repeat_first_step().await;
     machine.run("systemctl restart ironmesh-agent ironmesh-envoy").await;
-    machine.wait_until("the machine to be back", status).await;
+    machine.wait_until("the machine to be back", &status).await;
 }
 
 /// Without a token, the units count as started, so that the boot ends; with one, the machine enrolls.
@@ -206,11 +196,11 @@ async fn machine_without_a_token_boots_and_enrolls_when_it_has_one() {
     machine.run("mv /etc/ironmesh/join-token /root/join-token").await;
     store.start().await;
     machine.reboot().await;
-    let status = "runuser -u ironmesh -- ironmesh agent status";
+    let status = format!("runuser -u {USER} -- ironmesh agent status");
     let waits = format!("{status} | grep 'waits for a new token'");
     machine.wait_until("the machine to wait", &waits).await;
     machine.run("systemctl is-active ironmesh-agent ironmesh-envoy").await;
     machine.run("mv /root/join-token /etc/ironmesh/join-token").await;
     machine.run("systemctl restart ironmesh-agent").await;
-    machine.wait_until("the machine to join", status).await;
+    machine.wait_until("the machine to join", &status).await;
 }

@@ -21,4 +21,5 @@ mod leftovers;
 mod load;
 mod network;
 mod outage;
+mod packages;
 mod power;

@@ -70,6 +70,20 @@ pub fn require_ironmesh() -> Option<PathBuf> {
     require("IRONMESH_BIN", built("ironmesh"), "`cargo build --workspace --bins` builds it")
 }
 
+/// The path of the package of the `ironmesh` binary; `None` as in [`Programs::find`], and if it is older than that.
+pub fn require_package() -> Option<PathBuf> {
+    let name = format!("package/ironmesh_{}-1_amd64.deb", env!("CARGO_PKG_VERSION"));
+    let package = require("IRONMESH_DEB", built(&name), "`make test` builds it")?;
+    let modified = |path: &Path| fs_err::metadata(path).and_then(|metadata| metadata.modified());
+    if modified(&package).ok() < modified(&require_ironmesh()?).ok() {
+        return skip(&format!(
+            "{} is older than the binary; `make test` builds it",
+            package.display()
+        ));
+    }
+    Some(package)
+}
+
 /// The path of the load generator; `None` as in [`Programs::find`].
 pub fn require_bench() -> Option<PathBuf> {
     let remedy = "`cargo build --workspace --bins` builds it";

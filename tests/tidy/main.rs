@@ -14,6 +14,7 @@ mod identifiers;
 mod links;
 mod metrics;
 mod modules;
+mod packages;
 mod smi;
 mod source;
 mod tables;

@@ -46,5 +46,9 @@ fn metrics_in_documentation_exist() {
 /// The words of a text that begin as metrics do.
 fn names(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-    words.filter(|word| word.len() > PREFIX.len() && word.starts_with(PREFIX))
+    // The names of packages have a version.
+    words.filter(|word| {
+        word.strip_prefix(PREFIX)
+            .is_some_and(|name| name.starts_with(|c: char| c.is_ascii_lowercase()))
+    })
 }
