@@ -18,8 +18,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use ironmesh_catalog::{Provider, ServiceName};
+use ironmesh_terminal::explained::{self, Explained};
 
-use crate::explain::{self, Explained};
 pub(crate) use agent::{AgentCommand, AgentConfigArgument, JoinArguments};
 pub(crate) use cert::{CertCommand, CertListArguments, CertStatusArguments};
 pub(crate) use envoy::EnvoyCommand;
@@ -281,7 +281,7 @@ pub(crate) struct ManArguments {
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArguments {
     /// Explain this code; the letters `IM` and leading zeros are optional
-    #[arg(value_name = "CODE", value_parser = explain::code)]
+    #[arg(value_name = "CODE", value_parser = explained::code)]
     pub(crate) code: Explained,
 }
 

@@ -1,8 +1,10 @@
-//! How commands write for people: tables, colors, the log of commands that run for long, completions and man pages.
+//! How commands write for people: tables, colors, the log of commands that run for long, completions, man pages, and
+//! the pages of findings.
 //!
 //! This crate owns formats alone. It never decides what is written, and parses no arguments.
 
 pub mod color;
+pub mod explained;
 pub mod log;
 pub mod manual;
 pub mod table;

@@ -81,7 +81,7 @@ fn wrapped(line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::explain::pages::PAGES;
+    use crate::explained::pages::PAGES;
 
     #[test]
     fn page_renders_code_indented_and_links_as_text() {

@@ -5,7 +5,7 @@ macro_rules! pages {
     ($($number:literal $digits:literal,)*) => {
         &[$((
             $number,
-            include_str!(concat!("../../../docs/errors/IM", $digits, ".md")),
+            include_str!(concat!("../../../../docs/errors/IM", $digits, ".md")),
         )),*]
     };
 }
@@ -34,7 +34,7 @@ mod tests {
 
     #[test]
     fn every_error_page_is_embedded_under_its_code() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/errors");
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/errors");
         let files = fs_err::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
         let mut kept: Vec<_> = files
             .filter_map(|name| {
@@ -45,7 +45,7 @@ mod tests {
             .collect();
         kept.sort_unstable();
         let here: Vec<_> = PAGES.iter().map(|(number, _)| *number).collect();
-        assert_eq!(here, kept, "left: cmd/src/explain/pages.rs; right: docs/errors");
+        assert_eq!(here, kept, "left: cmd/terminal/src/explained/pages.rs; right: docs/errors");
         for (number, page) in PAGES {
             assert!(page.starts_with(&format!("# IM{number:04}: ")), "{number}");
         }
