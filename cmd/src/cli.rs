@@ -8,6 +8,7 @@ mod journal;
 mod listeners;
 mod policy;
 mod proxy;
+mod store;
 mod token;
 
 use std::ffi::OsString;
@@ -34,6 +35,7 @@ pub(crate) use proxy::{
     BootstrapArguments, ListArguments, ProxyCommand, RevokeArguments, SetServicesArguments,
     ShowArguments,
 };
+pub(crate) use store::StoreCommand;
 pub(crate) use token::{TokenArguments, TokenCommand, TokenListArguments, TokenRevokeArguments};
 
 /// Run and operate a service mesh of Envoy sidecars on virtual machines and bare metal
@@ -145,6 +147,9 @@ pub(crate) enum Command {
     /// Enroll this machine, renew its certificate, and show its status
     #[command(subcommand)]
     Agent(AgentCommand),
+    /// Prepare the state folder of a control plane
+    #[command(subcommand)]
+    Store(StoreCommand),
     /// Run and reload the Envoy of this machine
     #[command(subcommand)]
     Envoy(EnvoyCommand),

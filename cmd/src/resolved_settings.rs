@@ -61,7 +61,7 @@ impl ResolvedSettings {
         let key_encryption_key = settings.key_encryption_key.clone();
         Ok(Self {
             policy: policy.unwrap_or_else(|| PolicyLocation::Folder(POLICY.into())),
-            key_encryption_key: key_encryption_key.unwrap_or_else(|| state.join("kek")),
+            key_encryption_key: key_encryption_key.unwrap_or_else(|| default_key(&state, &folder)),
             state,
             settings,
             file: path.to_owned(),
@@ -90,6 +90,15 @@ impl ResolvedSettings {
     pub(crate) fn admin_socket(&self) -> PathBuf {
         self.state.join("admin.sock")
     }
+}
+
+/// The default file of the key-encryption key: the systemd credential `kek`, or the file `kek` beside the settings, from
+/// which the packaged unit makes that credential, or `kek` in the state folder.
+fn default_key(state: &Path, settings: &Path) -> PathBuf {
+    let credentials = std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from);
+    let outside = credentials.iter().map(PathBuf::as_path).chain([settings]);
+    let outside = outside.map(|folder| folder.join("kek")).find(|file| file.exists());
+    outside.unwrap_or_else(|| state.join("kek"))
 }
 
 /// The default state folder: `/var/lib/ironmesh` for root, otherwise below the user's state folder.

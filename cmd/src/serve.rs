@@ -1,16 +1,22 @@
 //! `ironmesh serve`: runs the control plane until a signal or a failure ends it.
 
+mod reload;
 mod signals;
 
+use std::time::Duration;
+
 use anyhow::bail;
+use ironmesh_agent_envoy::Notifier;
 use ironmesh_config_settings::PolicyLocation;
 use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::{Output, ServeArguments};
 use crate::log;
 use crate::resolved_settings::ResolvedSettings;
-use signals::Signals;
+use reload::SettingsReload;
+use signals::{Signal, Signals};
 
 /// Runs the control plane until a signal stops it. With JSON output, the reason of a failure is a line of the
 /// log.
@@ -26,36 +32,59 @@ async fn run(arguments: &ServeArguments) -> anyhow::Result<()> {
     if let Some(policy) = &arguments.policy {
         resolved.policy = PolicyLocation::Folder(policy.clone());
     }
+    let settings = SettingsReload::new(&arguments.config, resolved.settings.clone());
     let options = resolved.options(&arguments.without);
     let shutdown = CancellationToken::new();
-    let tasks = ironmesh_control_plane::start(&options, shutdown.clone()).await?;
-    supervise(tasks, signals, shutdown).await
+    let tasks =
+        ironmesh_control_plane::start(&options, settings.values(), shutdown.clone()).await?;
+    supervise(tasks, signals, settings, shutdown).await
 }
 
-/// Waits until a signal or a failed task ends everything.
+/// Waits until a signal or a failed task ends everything. Meanwhile it reloads the settings, and reports to systemd.
 async fn supervise(
     mut tasks: JoinSet<anyhow::Result<()>>,
     mut signals: Signals,
+    settings: SettingsReload<'_>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let mut signal = None;
-    let mut result = tokio::select! {
-        name = signals.stop() => {
-            signal = Some(name);
-            Ok(())
+    let systemd = Notifier::from_environment();
+    let mut signs_of_life =
+        interval(systemd.watchdog_interval().unwrap_or(Duration::from_secs(3600)));
+    signs_of_life.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // The ports are open. Whether all sources have synced is a different question, which `/readyz` answers: the first
+    // policy may come later.
+    systemd.ready();
+    systemd.status("`ironmesh status` shows the state of the mesh");
+    let mut stop = None;
+    let mut result = loop {
+        tokio::select! {
+            signal = signals.next() => match signal {
+                Signal::Reload => {
+                    systemd.reloading();
+                    let outcome = tokio::task::block_in_place(|| settings.reload());
+                    systemd.ready();
+                    systemd.status(&outcome);
+                }
+                Signal::Stop(name) => {
+                    stop = Some(name);
+                    break Ok(());
+                }
+            },
+            _ = signs_of_life.tick() => systemd.alive(),
+            ended = tasks.join_next() => break match ended {
+                Some(Ok(Err(error))) => Err(error),
+                Some(Err(panicked)) => Err(panicked.into()),
+                _ => Err(anyhow::anyhow!("a task of the control plane ended unexpectedly")),
+            },
         }
-        ended = tasks.join_next() => match ended {
-            Some(Ok(Err(error))) => Err(error),
-            Some(Err(panicked)) => Err(panicked.into()),
-            _ => Err(anyhow::anyhow!("a task of the control plane ended unexpectedly")),
-        },
     };
-    tracing::info!(signal, "control plane stopping; proxies keep their last configuration");
+    systemd.stopping();
+    tracing::info!(signal = stop, "control plane stopping; proxies keep their last configuration");
     shutdown.cancel();
     loop {
         let ended = tokio::select! {
             ended = tasks.join_next() => ended,
-            _ = signals.stop() => bail!("stopped by a second signal before the shutdown was complete"),
+            () = signals.stop() => bail!("stopped by a second signal before the shutdown was complete"),
         };
         let Some(ended) = ended else { return result };
         result = result.and_then(|()| ended.unwrap_or_else(|panicked| Err(panicked.into())));

@@ -29,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 use changes::Changes;
 use commits::Commits;
 use ironmesh_catalog::text::chain;
+use ironmesh_config_settings::ReloadableSettings;
 use keeper::Keeper;
 use pending_policy::{PendingPolicy, Shrinking};
 pub(crate) use releases::Releases;
@@ -66,8 +67,10 @@ pub(crate) struct PolicySource {
     active_findings: Vec<FindingView>,
     /// The revision that was rolled back to and is active in place of the folder's.
     pin: Option<PolicyPin>,
-    /// How long a large removal from the folder is held back.
-    removal_hold: Duration,
+    /// How long a large removal from the folder is held back, without `settings`.
+    first_removal_hold: Duration,
+    /// Where a new value of it comes from.
+    settings: Option<watch::Receiver<ReloadableSettings>>,
     /// The folder's policy, while it is held back.
     held: Option<PendingPolicy>,
     /// The policy before the latest removals.
@@ -106,7 +109,8 @@ impl PolicySource {
             source_revision: None,
             active_findings: Vec::new(),
             pin,
-            removal_hold,
+            first_removal_hold: removal_hold,
+            settings: None,
             held: None,
             shrinking: None,
             documents: Vec::new().into(),
@@ -122,6 +126,17 @@ impl PolicySource {
             source.fall_back();
         }
         Ok((source, SourceRequests(sender), receiver))
+    }
+
+    /// Applies each new value of `settings`, from the next reading on.
+    pub(crate) fn follow_settings(&mut self, settings: watch::Receiver<ReloadableSettings>) {
+        self.settings = Some(settings);
+    }
+
+    /// How long a large removal from the folder is held back.
+    fn removal_hold(&self) -> Duration {
+        let settings = self.settings.as_ref();
+        settings.map_or(self.first_removal_hold, |settings| settings.borrow().removal_hold)
     }
 
     /// Follows the source until `shutdown`.

@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use ironmesh_catalog::{CertificateStore, Finding, Mesh, Provider, ProxyId, Records, Snapshot};
 use ironmesh_cert::{Authority, CertificateFacts, ServiceCertificates};
-use ironmesh_config_settings::Settings;
+use ironmesh_config_settings::{ReloadableSettings, Settings};
 use ironmesh_enrollment::EnrollmentCredentials;
 use ironmesh_providers::ClockDifference;
 use ironmesh_store::Store;
@@ -119,8 +119,8 @@ pub(crate) struct Reconciler {
     inactive_resources: watch::Sender<BTreeMap<ProxyId, InactiveResources>>,
     duplicate_findings: watch::Sender<BTreeMap<ProxyId, Finding>>,
 
-    /// The window in which the changes of a burst are collected after a pass.
-    settle: Duration,
+    /// The reloadable part of the settings.
+    settings: watch::Receiver<ReloadableSettings>,
     endpoints: Endpoints,
     /// The findings about reports of endpoints providers.
     endpoints_findings: Vec<Finding>,
@@ -197,7 +197,7 @@ impl Reconciler {
         };
         let issuer = Arc::clone(&authority);
         let reconciler = Self {
-            settle: settings.settle,
+            settings: watch::Sender::new(settings.reloadable()).subscribe(),
             endpoints: Endpoints::new(Arc::clone(&store), endpoints)?,
             endpoints_findings: Vec::new(),
             acceptances: requests,
@@ -242,6 +242,11 @@ impl Reconciler {
         Ok((reconciler, feeds, Acceptances(acceptances)))
     }
 
+    /// Applies each new value of `settings`.
+    pub(crate) fn follow_settings(&mut self, settings: watch::Receiver<ReloadableSettings>) {
+        self.settings = settings;
+    }
+
     /// Reconciles until `shutdown`, and then stores what waits for its interval.
     pub(crate) async fn run(mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
         let end = self.follow(shutdown).await;
@@ -258,13 +263,16 @@ impl Reconciler {
         let mut clients = self.hub.changes();
         let (mut policy, mut register) = (self.policy.clone(), self.register.generation());
         let mut leaves = self.leaves.changes();
-        let (mut debounce, endpoints) = (Debounce::new(self.settle), self.endpoints.news());
+        let mut settings = self.settings.clone();
+        let (mut debounce, endpoints) = (Debounce::default(), self.endpoints.news());
         let mut compare_clocks = interval(clock::COMPARE);
         compare_clocks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             clients.mark_unchanged();
             policy.mark_unchanged();
             leaves.mark_unchanged();
+            self.snapshot_builder.set_settings(*settings.borrow_and_update());
+            debounce.set_window(settings.borrow().settle);
             let members = register.borrow_and_update().members;
             debounce.start_pass(Instant::now());
             // A pass compiles and may write to the store: other tasks continue on other threads.
@@ -300,6 +308,8 @@ impl Reconciler {
                         debounce.note(if are_others { Cause::Source } else { Cause::Clients });
                     }
                     _ = leaves.changed() => debounce.note(Cause::Source),
+                    // Without a sender, the settings stay.
+                    Ok(()) = settings.changed() => debounce.note(Cause::Source),
                     changed = clients.changed() => {
                         if changed.is_err() {
                             return ended("xDS server", &shutdown);

@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use ironmesh_admin::{bind_socket, check_socket_path, serve_reads, serve_socket};
 use ironmesh_catalog::{CertificateStore, Mesh, Provider};
 use ironmesh_cert::{Authority, ServiceCertificates};
-use ironmesh_config_settings::{PolicyLocation, Settings};
+use ironmesh_config_settings::{PolicyLocation, ReloadableSettings, Settings};
 use ironmesh_config_sources::{EtcdPolicy, load_folder};
 use ironmesh_enrollment::{EnrollmentCounters, EnrollmentLimits, serve as serve_enrollment};
 use ironmesh_store::{KeyEncryptionKey, Store};
@@ -18,6 +18,7 @@ use ironmesh_xds_server::{Hub, Limits};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::net::TcpSocket;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -52,7 +53,8 @@ pub struct Options {
     pub without: BTreeSet<Provider>,
 }
 
-/// Starts the control plane and returns its tasks, which run until `shutdown` is cancelled or one of them fails.
+/// Starts the control plane and returns its tasks, which run until `shutdown` is cancelled or one of them fails. The
+/// newest value of `reloads` replaces the reloadable part of the settings.
 ///
 /// # Errors
 ///
@@ -60,6 +62,7 @@ pub struct Options {
 /// provider not be configured. A first start that fails leaves no state.
 pub async fn start(
     options: &Options,
+    reloads: watch::Receiver<ReloadableSettings>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<JoinSet<anyhow::Result<()>>> {
     let settings = &options.settings;
@@ -108,9 +111,10 @@ pub async fn start(
     let (mut policy_source, source_requests, policy) =
         PolicySource::open(source, Arc::clone(&store), settings.removal_hold).await?;
     policy_source.record_in(journal.clone());
+    policy_source.follow_settings(reloads.clone());
     let hub = Arc::new(Hub::default());
     let (endpoints, group) = endpoints_options(settings, &options.policy, options.without.clone())?;
-    let (reconciler, feeds, acceptances) = Reconciler::new(
+    let (mut reconciler, feeds, acceptances) = Reconciler::new(
         mesh.clone(),
         settings,
         Arc::clone(&store),
@@ -123,6 +127,7 @@ pub async fn start(
         endpoints,
         Arc::clone(&hub),
     )?;
+    reconciler.follow_settings(reloads);
     let (state_watch, state_findings) = StateWatch::new(Arc::clone(&store), Arc::clone(&hub));
     let audit = Arc::new(Audit::new(mesh.trust_domain.clone(), feeds.snapshot.clone()));
     let xds_addresses = XdsAddresses {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use aws_lc_rs::rand;
 use zeroize::Zeroizing;
 
-use crate::private_file;
+use crate::{acl, private_file};
 
 /// The key that seals private keys in the store. It is stored as 64 hexadecimal digits in a file that only
 /// its owner may read.
@@ -42,6 +42,32 @@ impl KeyEncryptionKey {
         }
     }
 
+    /// Makes the file `path` hold a key: that of the file `adopted`, if it exists, or a new one. A key in `path` stays.
+    ///
+    /// # Errors
+    ///
+    /// Fails if neither file exists and there is a database, which a different key has sealed.
+    pub fn initialize(
+        path: &Path,
+        adopted: &Path,
+        database_exists: bool,
+    ) -> Result<KeyOrigin, KeyError> {
+        let exists = |path: &Path| {
+            let unusable = |source| KeyError::Unusable { path: path.to_owned(), source };
+            fs_err::exists(path).map_err(unusable)
+        };
+        let (has_key, has_adopted) = (exists(path)?, exists(adopted)?);
+        if !has_key && has_adopted {
+            write(path, Self::load_or_create(adopted, true)?.bytes())?;
+        }
+        Self::load_or_create(path, database_exists)?;
+        Ok(match (has_key, has_adopted) {
+            (true, _) => KeyOrigin::Present,
+            (false, true) => KeyOrigin::Adopted,
+            (false, false) => KeyOrigin::Created,
+        })
+    }
+
     pub(crate) fn bytes(&self) -> &[u8; Self::LENGTH] {
         &self.bytes
     }
@@ -53,7 +79,10 @@ impl KeyEncryptionKey {
 
     fn read(file: fs_err::File, path: &Path) -> Result<Self, KeyError> {
         let unusable = |source| KeyError::Unusable { path: path.to_owned(), source };
-        if let Some(mode) = private_file::insecure_permissions(path).map_err(unusable)? {
+        let insecure = private_file::insecure_permissions(path).map_err(unusable)?;
+        if let Some(mode) = insecure
+            && !acl::is_private(path).map_err(unusable)?
+        {
             return Err(KeyError::OpenToOthers { path: path.to_owned(), mode });
         }
         // A little more than a key, so that a file that is too long is detected.
@@ -72,6 +101,17 @@ impl fmt::Debug for KeyEncryptionKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyEncryptionKey").field("path", &self.path).finish_non_exhaustive()
     }
+}
+
+/// Where the key in a file comes from, after [`KeyEncryptionKey::initialize`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyOrigin {
+    /// It was there before.
+    Present,
+    /// It is a copy of the key in the other file.
+    Adopted,
+    /// It is new.
+    Created,
 }
 
 /// The key-encryption key could not be read or created.
@@ -120,6 +160,11 @@ pub enum KeyError {
 fn create(path: &Path) -> Result<(), KeyError> {
     let mut bytes = Zeroizing::new([0; KeyEncryptionKey::LENGTH]);
     rand::fill(&mut *bytes).map_err(|_| KeyError::Random)?;
+    write(path, &bytes)
+}
+
+/// Writes a key to `path`, unless a concurrent start writes one first.
+fn write(path: &Path, bytes: &[u8; KeyEncryptionKey::LENGTH]) -> Result<(), KeyError> {
     let unique = unique_name().ok_or(KeyError::Random)?;
     let write = || -> io::Result<()> {
         if let Some(folder) = path.parent() {
@@ -127,7 +172,7 @@ fn create(path: &Path) -> Result<(), KeyError> {
         }
         let draft = private_file::draft_of(path, &unique);
         let mut file = private_file::create_file(&draft)?;
-        let written = file.write_all(to_hex(&*bytes).as_bytes()).and_then(|()| file.sync_all());
+        let written = file.write_all(to_hex(bytes).as_bytes()).and_then(|()| file.sync_all());
         if let Err(error) = written {
             fs_err::remove_file(&draft)?;
             return Err(error);

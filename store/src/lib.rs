@@ -15,6 +15,7 @@
 //! failure of the disk, calls fail until [`Store::recover`] succeeds; [`Store::health`] reports the failure.
 //! Start reading at [`Store::open`].
 
+mod acl;
 mod authentic;
 mod certificates;
 mod database;
@@ -42,7 +43,7 @@ pub use database::Store;
 pub use file::DatabaseFileFault;
 pub use health::StoreHealth;
 pub use high_water::HighWaterFault;
-pub use key::{KeyEncryptionKey, KeyError};
+pub use key::{KeyEncryptionKey, KeyError, KeyOrigin};
 pub use open::OpenError;
 pub use quarantine::QuarantinedRecord;
 pub use record_store::{

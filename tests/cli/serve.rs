@@ -65,6 +65,35 @@ async fn wrong_key_encryption_key_is_rejected_and_not_replaced() {
     server.serve_once().await;
 }
 
+#[tokio::test]
+async fn key_encryption_key_moves_out_of_the_state_folder() {
+    let Some(server) = Server::open("") else { return };
+    server.workspace.write("policy/a.toml", "# No service yet.\n");
+    server.serve_once().await;
+    let (inside, outside) = (server.state().join("kek"), server.workspace.path().join("kek"));
+    let key = fs_err::read_to_string(&inside).unwrap();
+    let init = ["store", "init", "--key-file", "kek"];
+    let run = server.run(&init);
+    assert!(run.code == 0 && run.stdout.contains("copied"), "{run:?}");
+    assert_eq!(fs_err::read_to_string(&outside).unwrap(), key);
+    fs_err::remove_file(&inside).unwrap();
+    // The file beside the settings is the default now.
+    server.serve_once().await;
+    assert!(!inside.exists());
+    let run = server.run(&init);
+    assert!(run.code == 0 && run.stdout.contains("already"), "{run:?}");
+    assert_eq!(fs_err::read_to_string(&outside).unwrap(), key);
+
+    fs_err::remove_file(&outside).unwrap();
+    let run = server.run(&init);
+    assert!(run.code == 1 && run.stderr.contains("restore the key from your backup"), "{run:?}");
+    assert!(!outside.exists(), "a new key was made, which opens nothing");
+    fs_err::remove_dir_all(server.state()).unwrap();
+    let run = server.run(&init);
+    assert!(run.code == 0 && run.stdout.contains("created"), "{run:?}");
+    server.serve_once().await;
+}
+
 #[test]
 fn unknown_setting_is_annotated_with_a_suggestion() {
     let Some(server) = Server::open("trust_domian = \"x\"") else { return };

@@ -58,9 +58,7 @@ async fn unhandled_signals_are_logged_and_ignored() {
     server.workspace.write("policy/a.toml", POLICY);
     let mut child = server.start().await;
     server.ready().await;
-    for (signal, name) in
-        [(Signal::HUP, "SIGHUP"), (Signal::USR1, "SIGUSR1"), (Signal::USR2, "SIGUSR2")]
-    {
+    for (signal, name) in [(Signal::USR1, "SIGUSR1"), (Signal::USR2, "SIGUSR2")] {
         child.signal(signal);
         eventually("a line of the log", async || {
             let log = log(&server);
@@ -73,6 +71,45 @@ async fn unhandled_signals_are_logged_and_ignored() {
     assert_eq!(server.readyz().await.status, 200);
     assert!(child.terminate().await.success());
     assert!(log(&server).contains("SIGTERM"), "{}", log(&server));
+}
+
+#[tokio::test]
+async fn sighup_reloads_what_can_change_and_names_the_rest() {
+    let Some(server) = Server::open("settle = \"10ms\"\n") else { return };
+    let caller = "[[service]]\nname = \"buyer\"\n";
+    server.workspace.write("policy/a.toml", &format!("{POLICY}{caller}"));
+    let mut child = server.start().await;
+    server.ready().await;
+    let call = ["policy", "explain", "--from", "default/buyer", "--to", "default/store"];
+    assert_eq!(server.run(&call).code, 1, "strict denies");
+    let settings = server.workspace.path().join("ironmesh.toml");
+    let first = fs::read_to_string(&settings).unwrap();
+    let logged = async |words: &'static str| {
+        eventually("a line of the log", async || {
+            let log = log(&server);
+            log.lines().find(|line| line.contains(words)).map(str::to_owned).ok_or(log)
+        })
+        .await
+    };
+
+    fs::write(&settings, format!("mode = \"permissive\"\nmesh = \"other\"\n{first}")).unwrap();
+    child.signal(Signal::HUP);
+    let line = logged("settings reloaded, except").await;
+    assert!(line.contains("changed=\"mode\"") && line.contains("needs_restart=\"mesh\""), "{line}");
+    eventually("the new mode", async || match server.run(&call) {
+        run if run.code == 0 => Ok(()),
+        run => Err(format!("{run:?}")),
+    })
+    .await;
+
+    fs::write(&settings, "mode = 1\n").unwrap();
+    child.signal(Signal::HUP);
+    let line = logged("reload failed").await;
+    assert!(line.contains("IM0104") || line.contains("ironmesh.toml:1:"), "{line}");
+    child.assert_running();
+    fs::write(&settings, &first).unwrap();
+    assert_eq!(server.run(&call).code, 0, "an invalid file changes nothing");
+    assert!(child.terminate().await.success());
 }
 
 #[tokio::test]

@@ -30,7 +30,7 @@ impl Notifier {
     }
 
     /// Half of the time after which systemd kills a process without a sign of life.
-    pub(crate) fn watchdog_interval(&self) -> Option<Duration> {
+    pub fn watchdog_interval(&self) -> Option<Duration> {
         self.watchdog.filter(|_| self.socket.is_some()).map(|limit| limit / 2)
     }
 
@@ -39,8 +39,14 @@ impl Notifier {
         self.send("READY=1");
     }
 
-    pub(crate) fn stopping(&self) {
+    /// The process ends.
+    pub fn stopping(&self) {
         self.send("STOPPING=1");
+    }
+
+    /// The process reads its settings again; [`Self::ready`] follows.
+    pub fn reloading(&self) {
+        self.send("RELOADING=1");
     }
 
     /// A sign of life, for the watchdog.

@@ -1,20 +1,30 @@
-//! The signals that `serve` handles: three stop the control plane, the others are logged and ignored.
+//! The signals that `serve` handles: three stop the control plane, one reloads the settings, the others are logged and
+//! ignored.
 
 use std::io;
 
 use rustix::process::Signal as Number;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{Signal as Handler, SignalKind, signal};
+
+/// What a signal requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Signal {
+    /// Stop the control plane; with the name of the signal.
+    Stop(&'static str),
+    /// Reload the settings.
+    Reload,
+}
 
 /// The installed signal handlers.
 pub(super) struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    quit: Signal,
-    hangup: Signal,
-    user_1: Signal,
-    user_2: Signal,
+    terminate: Handler,
+    interrupt: Handler,
+    quit: Handler,
+    hangup: Handler,
+    user_1: Handler,
+    user_2: Handler,
     /// Sent if a file would exceed `RLIMIT_FSIZE`. The failed write reports the error itself.
-    _file_size: Signal,
+    _file_size: Handler,
 }
 
 impl Signals {
@@ -30,25 +40,23 @@ impl Signals {
         })
     }
 
-    /// Waits for the next signal that stops the control plane, and returns its name. Logs the other signals.
-    pub(super) async fn stop(&mut self) -> &'static str {
+    /// Waits for the next signal that means something, and logs the others.
+    pub(super) async fn next(&mut self) -> Signal {
         loop {
             let ignored = tokio::select! {
-                _ = self.terminate.recv() => return "SIGTERM",
-                _ = self.interrupt.recv() => return "SIGINT",
-                _ = self.quit.recv() => return "SIGQUIT",
-                _ = self.hangup.recv() => {
-                    tracing::info!(
-                        signal = "SIGHUP",
-                        "signal ignored: policy and token files are reloaded as soon as they change; \
-                         the settings are read at start only"
-                    );
-                    continue;
-                }
+                _ = self.terminate.recv() => return Signal::Stop("SIGTERM"),
+                _ = self.interrupt.recv() => return Signal::Stop("SIGINT"),
+                _ = self.quit.recv() => return Signal::Stop("SIGQUIT"),
+                _ = self.hangup.recv() => return Signal::Reload,
                 _ = self.user_1.recv() => "SIGUSR1",
                 _ = self.user_2.recv() => "SIGUSR2",
             };
             tracing::info!(signal = ignored, "signal ignored: it has no meaning here");
         }
+    }
+
+    /// Waits for the next signal that stops the control plane, and ignores the others.
+    pub(super) async fn stop(&mut self) {
+        while self.next().await == Signal::Reload {}
     }
 }

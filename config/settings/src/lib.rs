@@ -8,6 +8,7 @@ mod consul;
 mod endpoints;
 mod paths;
 mod policy;
+mod reload;
 mod risks;
 mod servers;
 mod sidecar;
@@ -31,6 +32,7 @@ pub use azure::{AzureCloudSetting, AzureCredentialSetting, AzureSettings};
 pub use consul::{ConsulSettings, LocalityKeySettings};
 pub use endpoints::EndpointsSettings;
 pub use policy::{EtcdSettings, PolicyLocation};
+pub use reload::{ChangedKeys, ReloadableSettings};
 
 /// The settings of the control plane.
 #[derive(Debug, Clone, PartialEq)]

@@ -60,14 +60,14 @@ impl PolicySource {
                 (shrinks_by >= Removals::LEAST).then(|| Removals::between(before, specification));
             removals.filter(Removals::are_large)
         };
-        if self.removal_hold.is_zero() {
+        let hold = self.removal_hold();
+        if hold.is_zero() {
             return false;
         }
         let active = self.state.borrow().specification.clone();
         let removals = match &active {
             Some(active) => {
-                let shrinking =
-                    self.shrinking.take_if(|known| known.last.elapsed() >= self.removal_hold);
+                let shrinking = self.shrinking.take_if(|known| known.last.elapsed() >= hold);
                 drop(shrinking);
                 is_too_much(self.shrinking.as_ref().map_or(active, |known| &known.before))
             }
@@ -96,9 +96,9 @@ impl PolicySource {
         let (until, due, latest) = match held {
             Some(held) if !grows(&held) => (held.until, held.due, held.latest),
             held => {
-                let now = Instant::now();
-                let latest = held.map_or(now + self.removal_hold * LONGEST, |held| held.latest);
-                let due = latest.min(now + self.removal_hold);
+                let (now, hold) = (Instant::now(), self.removal_hold());
+                let latest = held.map_or(now + hold * LONGEST, |held| held.latest);
+                let due = latest.min(now + hold);
                 let until = Timestamp::now().checked_add(due.saturating_duration_since(now));
                 (until.unwrap_or(Timestamp::MAX), due, latest)
             }

@@ -18,7 +18,7 @@ pub(super) enum Cause {
 ///
 /// Clients answer each push in a wave, which opens a window for clients only: a source change does not wait for
 /// their answers.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Debounce {
     /// The length of a window.
     window: Duration,
@@ -35,8 +35,9 @@ struct Windows<T> {
 }
 
 impl Debounce {
-    pub(super) fn new(window: Duration) -> Self {
-        Self { window, closes: Windows::default(), changed: Windows::default() }
+    /// Sets the length of the windows that open from now on.
+    pub(super) fn set_window(&mut self, window: Duration) {
+        self.window = window;
     }
 
     /// Notes a change.
@@ -73,6 +74,10 @@ mod tests {
     const WINDOW: Duration = Duration::from_millis(100);
     const MOMENT: Duration = Duration::from_millis(10);
 
+    fn debounce() -> Debounce {
+        Debounce { window: WINDOW, ..Debounce::default() }
+    }
+
     /// When a pass is due for a change that happens now.
     fn due(debounce: &mut Debounce, cause: Cause, now: Instant) -> Option<Instant> {
         debounce.note(cause);
@@ -83,7 +88,7 @@ mod tests {
     fn first_change_runs_at_once_and_a_burst_is_debounced() {
         for cause in [Cause::Source, Cause::Clients] {
             let begin = Instant::now();
-            let mut debounce = Debounce::new(WINDOW);
+            let mut debounce = debounce();
             assert_eq!(debounce.due(begin), None, "nothing has changed");
             assert_eq!(due(&mut debounce, cause, begin), Some(begin));
             debounce.start_pass(begin);
@@ -102,7 +107,7 @@ mod tests {
     #[test]
     fn source_change_does_not_wait_for_debounced_client_answers() {
         let begin = Instant::now();
-        let mut debounce = Debounce::new(WINDOW);
+        let mut debounce = debounce();
         // A wave, of which each part is handled when the window closes.
         for part in 0..5 {
             let now = begin + WINDOW * part;

@@ -1,14 +1,13 @@
 //! The snapshot builder: derives the next snapshot from the inputs, and which proxies the change affects.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use ironmesh_catalog::{
-    Discovered, EgressMode, Inputs, LeavingProxies, Mesh, MeshSpecification, Mode, Records,
-    Snapshot, StoreError, TcpAccesses, have_same_members,
+    Discovered, Inputs, LeavingProxies, Mesh, MeshSpecification, Records, Snapshot, StoreError,
+    TcpAccesses, have_same_members,
 };
 use ironmesh_cert::{Authority, ClockReading, ServiceCertificates};
-use ironmesh_config_settings::Settings;
+use ironmesh_config_settings::{ReloadableSettings, Settings};
 use ironmesh_store::Store;
 use ironmesh_xds_compile::{Changes, Compiler};
 use jiff::Timestamp;
@@ -31,9 +30,7 @@ pub(super) struct Sources {
 /// Builds each snapshot of the mesh from the one before. The cost follows the changes between two.
 pub(super) struct SnapshotBuilder {
     mesh: Mesh,
-    mode: Mode,
-    egress: EgressMode,
-    service_lifetime: Duration,
+    settings: ReloadableSettings,
     store: Arc<Store>,
     authority: Arc<Mutex<Authority>>,
     certificates: ServiceCertificates,
@@ -56,15 +53,18 @@ impl SnapshotBuilder {
         Ok(Self {
             stored_accesses: store.tcp_accesses()?,
             mesh,
-            mode: settings.mode,
-            egress: settings.egress,
-            service_lifetime: settings.certificates.service_lifetime,
+            settings: settings.reloadable(),
             store,
             authority,
             certificates,
             generations: Generations::default(),
             current: None,
         })
+    }
+
+    /// Sets the settings of the next snapshots.
+    pub(super) fn set_settings(&mut self, settings: ReloadableSettings) {
+        self.settings = settings;
     }
 
     /// The compiler of the newest snapshot; none before the first.
@@ -99,7 +99,10 @@ impl SnapshotBuilder {
             old.is_some_and(|old| old.records.ptr_eq(&records) && old.revoked.ptr_eq(&revoked));
         let same_endpoints = old.is_some_and(|old| old.discovered.0.ptr_eq(&discovered.0));
         let same_leaves = self.generations.leaves == leaves;
-        if same_policy && same_proxies && same_endpoints && same_leaves && !is_tick {
+        let ReloadableSettings { mode, egress, .. } = self.settings;
+        let same_modes = old.is_some_and(|old| old.mode == mode && old.egress == egress);
+        let is_same = same_policy && same_proxies && same_endpoints && same_leaves && same_modes;
+        if is_same && !is_tick {
             return Changes::default();
         }
         // The served accounts follow from these.
@@ -114,8 +117,8 @@ impl SnapshotBuilder {
         }
         let inputs = Inputs {
             mesh: self.mesh.clone(),
-            mode: self.mode,
-            egress: self.egress,
+            mode,
+            egress,
             specification: Arc::clone(specification),
             discovered,
             records,
@@ -128,7 +131,7 @@ impl SnapshotBuilder {
         let is_new = |is_same: &dyn Fn(&Inputs) -> bool| u64::from(!old.is_some_and(is_same));
         let Inputs { specification, certificates, trust_bundle, .. } = &inputs;
         self.generations.policy +=
-            is_new(&|old| old.specification.revision == specification.revision);
+            is_new(&|old| same_modes && old.specification.revision == specification.revision);
         self.generations.endpoints += u64::from(!(same_proxies && same_endpoints && same_leaves));
         self.generations.leaves = leaves;
         self.generations.certificates += is_new(&|old| {
@@ -179,7 +182,8 @@ impl SnapshotBuilder {
     ) {
         let accounts = Snapshot::accounts_served(specification, records);
         let authority = self.authority.lock();
-        match self.certificates.ensure(&accounts, &authority, self.service_lifetime, clock) {
+        let lifetime = self.settings.service_lifetime;
+        match self.certificates.ensure(&accounts, &authority, lifetime, clock) {
             Ok(ensured) => {
                 for (account, error) in &ensured.failures {
                     tracing::error!(%account, error = chain(error), "cannot renew a service certificate");

@@ -1,0 +1,124 @@
+//! Changed settings of a running control plane: which of them apply without a restart.
+
+use std::time::Duration;
+
+use ironmesh_catalog::{EgressMode, Mode};
+
+use crate::{Certificates, Settings};
+
+/// The settings that a running control plane applies without a restart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReloadableSettings {
+    /// See [`Settings::mode`].
+    pub mode: Mode,
+    /// See [`Settings::egress`].
+    pub egress: EgressMode,
+    /// See [`Settings::removal_hold`].
+    pub removal_hold: Duration,
+    /// See [`crate::Certificates::service_lifetime`]. It applies to certificates that are issued later.
+    pub service_lifetime: Duration,
+    /// See [`Settings::settle`].
+    pub settle: Duration,
+}
+
+/// The keys of the settings file whose values differ between two versions of it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct ChangedKeys {
+    /// Those of [`ReloadableSettings`].
+    pub reloadable: Vec<&'static str>,
+    /// Those that take effect after a restart. Of a table, its name.
+    pub after_restart: Vec<&'static str>,
+}
+
+impl Settings {
+    /// The part that applies without a restart.
+    pub fn reloadable(&self) -> ReloadableSettings {
+        ReloadableSettings {
+            mode: self.mode,
+            egress: self.egress,
+            removal_hold: self.removal_hold,
+            service_lifetime: self.certificates.service_lifetime,
+            settle: self.settle,
+        }
+    }
+
+    /// These settings with that part replaced.
+    #[must_use]
+    pub fn with_reloadable(self, part: ReloadableSettings) -> Self {
+        let ReloadableSettings { mode, egress, removal_hold, service_lifetime, settle } = part;
+        let certificates = Certificates { service_lifetime };
+        Self { mode, egress, removal_hold, certificates, settle, ..self }
+    }
+
+    /// The keys whose values differ in `other`.
+    pub fn changed_keys(&self, other: &Self) -> ChangedKeys {
+        // Without `..`: a new setting must be added below.
+        let Self {
+            mesh,
+            domain,
+            trust_domain,
+            mode,
+            egress,
+            state,
+            policy,
+            removal_hold,
+            key_encryption_key,
+            listen,
+            advertise,
+            certificates,
+            xds,
+            consul,
+            azure,
+            endpoints,
+            sidecar_class,
+            settle,
+        } = self;
+        let reloadable = [
+            ("mode", *mode != other.mode),
+            ("egress", *egress != other.egress),
+            ("policy.removal_hold", *removal_hold != other.removal_hold),
+            ("certificates.service_lifetime", *certificates != other.certificates),
+            ("settle", *settle != other.settle),
+        ];
+        let after_restart = [
+            ("mesh", *mesh != other.mesh),
+            ("domain", *domain != other.domain),
+            ("trust_domain", *trust_domain != other.trust_domain),
+            ("state", *state != other.state),
+            ("policy", *policy != other.policy),
+            ("key_encryption_key", *key_encryption_key != other.key_encryption_key),
+            ("listen", *listen != other.listen),
+            ("advertise", *advertise != other.advertise),
+            ("xds", *xds != other.xds),
+            ("consul", *consul != other.consul),
+            ("azure", *azure != other.azure),
+            ("endpoints", *endpoints != other.endpoints),
+            ("sidecar.class", *sidecar_class != other.sidecar_class),
+        ];
+        let changed = |keys: &[(&'static str, bool)]| {
+            keys.iter().filter(|(_, is_changed)| *is_changed).map(|(key, _)| *key).collect()
+        };
+        ChangedKeys { reloadable: changed(&reloadable), after_restart: changed(&after_restart) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::load_settings;
+
+    #[test]
+    fn changed_keys_are_split_by_when_they_take_effect() {
+        let before = load_settings("settle = '20ms'", "a").unwrap();
+        let text = "mode = 'audit'\nadvertise = ['cp:15128']\n[policy]\nfolder = '/p'\nremoval_hold = '1s'\n\
+             [certificates]\nservice_lifetime = '12h'\n[xds]\nmax_connection_age = '1h'";
+        let after = load_settings(text, "a").unwrap();
+        let changed = before.changed_keys(&after);
+        assert_eq!(
+            changed.reloadable,
+            ["mode", "policy.removal_hold", "certificates.service_lifetime"]
+        );
+        assert_eq!(changed.after_restart, ["policy", "advertise", "xds"]);
+        assert_eq!(before.changed_keys(&before), super::ChangedKeys::default());
+        assert_eq!(after.reloadable().removal_hold.as_secs(), 1);
+    }
+}
