@@ -1,19 +1,21 @@
 #!/bin/sh
-# Builds a small Debian system in .tools/, as root, and leaves a stable link .tools/debian to it: the root folder of
-# the machines in tests/fleet, which boot it with systemd.
+# Builds a small Debian system in .tools/, as root, and leaves a stable link to it: the root folder of the machines in
+# tests/fleet, which boot it with systemd.
 #
-# usage: scripts/get-debian.sh
+# usage: scripts/get-debian.sh [RELEASE]
 #
-# Its release is the one of this machine, so that programs built here run there. Its packages come through
+# Without RELEASE it is the release of this machine, and the link is .tools/debian. With one, such as `trixie`, the link
+# is .tools/debian-RELEASE; use newer releases only, so that programs built here run there. The packages come through
 # debootstrap: signed by the key of Debian's archive, from the mirror that this machine's apt uses. Nothing is
 # installed on this machine. An edit of this file builds the system anew, and removes the earlier one.
 #
-# DEBIAN_ROOT=/path/to/root   use this system and build nothing. It needs the packages below.
+# DEBIAN_ROOT=/path/to/root   use this system in place of .tools/debian. It needs the packages below.
 # DEBIAN_MIRROR=URI           fetch from this mirror.
 set -eu
 
-# What the machines need besides Debian's minimum: systemd, the network, and the programs of tests.
-packages=systemd,systemd-sysv,dbus,libpam-systemd,procps,iproute2,nftables,curl,python3-minimal,libpython3-stdlib
+# What the machines need besides Debian's minimum: systemd, the network, and the programs of tests. Ansible needs SSH
+# and Python.
+packages=systemd,systemd-sysv,dbus,libpam-systemd,procps,iproute2,nftables,curl,python3-minimal,libpython3-stdlib,openssh-server
 
 say() { echo "get-debian: $*" >&2; }
 fail() {
@@ -23,26 +25,28 @@ fail() {
     exit 1
 }
 
-if [ -n "${DEBIAN_ROOT:-}" ]; then
+if [ -z "${1:-}" ] && [ -n "${DEBIAN_ROOT:-}" ]; then
     [ -x "$DEBIAN_ROOT/lib/systemd/systemd" ] || fail "DEBIAN_ROOT is not a system with systemd: \`$DEBIAN_ROOT\`"
     say "using DEBIAN_ROOT: $DEBIAN_ROOT"
     exit 0
 fi
 
-release=$(. /etc/os-release && echo "${ID:-}-${VERSION_CODENAME:-}")
+link=debian${1:+-$1}
+release=${1:+debian-$1}
+release=${release:-$(. /etc/os-release && echo "${ID:-}-${VERSION_CODENAME:-}")}
 name=$release-$(sha256sum <"$0" | cut -c1-12)
 tools=$(cd "$(dirname "$0")/.." && pwd)/.tools
 home=$tools/$name
 
 # The link is made under a temporary name and then renamed, so that it is never missing.
 link() {
-    ln -s "$name" "$tools/.debian.$$"
-    mv -fT "$tools/.debian.$$" "$tools/debian"
+    ln -s "$name" "$tools/.$link.$$"
+    mv -fT "$tools/.$link.$$" "$tools/$link"
 }
 
 if [ -d "$home" ]; then
     link
-    say "Debian is already present: .tools/debian"
+    say "Debian is already present: .tools/$link"
     exit 0
 fi
 
@@ -68,12 +72,12 @@ if [ -d "$home" ]; then
     exit 0
 fi
 # What interrupted runs and earlier versions of this file have left. Machines that run hold a lock on their root.
-for old in "$tools"/.debian-part.* "$tools"/debian-*-????????????; do
+for old in "$tools"/.debian-part.* "$tools"/debian-"$release"-????????????; do
     [ ! -d "$old" ] || flock --nonblock "$old" rm -rf --one-file-system "$old" || say "in use, not removed: $old"
 done
 
 part=$tools/.debian-part.$$
-trap 'rm -rf --one-file-system "$part" "$tools/.debian.$$"' EXIT
+trap 'rm -rf --one-file-system "$part" "$tools/.$link.$$"' EXIT
 trap 'exit 1' HUP INT TERM
 
 say "building Debian $release (about 60 MB to fetch, once; one to two minutes)"
@@ -86,6 +90,9 @@ debootstrap --variant=minbase --include="$packages" "$release" "$part" "$mirror"
 # Nobody reads or installs anything there.
 rm -rf "$part"/var/cache/apt/* "$part"/var/lib/apt/lists/* "$part"/var/cache/debconf/* \
     "$part"/usr/share/doc "$part"/usr/share/man "$part"/usr/share/locale "$part"/usr/share/info
+# A test starts SSH where it needs it.
+rm -f "$part"/etc/systemd/system/multi-user.target.wants/ssh.service "$part"/etc/systemd/system/sshd.service \
+    "$part"/etc/systemd/system/sockets.target.wants/ssh.socket "$part"/etc/systemd/system/ssh.service.wants/sshd-keygen.service
 # Each machine has an id, an address and a journal of its own. The journal survives a power loss.
 : >"$part/etc/machine-id"
 rm -f "$part/var/lib/dbus/machine-id" "$part/etc/resolv.conf" "$part/etc/hostname"
@@ -99,4 +106,4 @@ done
 mv -T "$part" "$home" 2>/dev/null || [ -d "$home" ] || fail "cannot write \`$home\`"
 link
 rm -f "$tools/debootstrap.log"
-say "done: .tools/debian, $(du -sm "$home" | cut -f1) MB"
+say "done: .tools/$link, $(du -sm "$home" | cut -f1) MB"
