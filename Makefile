@@ -1,7 +1,7 @@
 # The goals of a checkout. `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help prerequisites envoy build demo test test-long test-long-composition test-long-restarts test-long-walks test-long-package test-long-fuzz bench fuzz lint docs deny package test-package-tool clean-tools
+.PHONY: help prerequisites envoy build demo test test-long test-long-composition test-long-restarts test-long-walks test-long-package test-long-fuzz bench fuzz lint lint-ansible docs deny package test-package-tool clean-tools
 
 target_dir := $(abspath $(or $(CARGO_TARGET_DIR),target))
 DENY_VERSION := 0.20.2
@@ -114,6 +114,9 @@ lint: prerequisites ## Formatting and clippy, warnings are errors
 	    exit 1; \
 	}
 	cargo clippy --workspace --all-targets -- -D warnings
+
+lint-ansible: ## Checks of deploy-ansible/: yamllint, ansible-lint, and the READMEs of the roles (ansible-lint is fetched once)
+	@scripts/lint-ansible.sh
 
 docs: prerequisites ## Rustdoc of the workspace, warnings are errors
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
