@@ -19,15 +19,6 @@ sed --in-place 's/^\(Version: .*\)-1$/\1-2/' /root/next/DEBIAN/control
 dpkg-deb -Znone --build /root/next /root/next.deb
 "#;
 
-/// Stands in for what `ironmesh serve` and `ironmesh store init` of this version lack: notifications, and the creation
-/// of the key.
-const DROP_INS: &str = r"
-mkdir -p /etc/systemd/system/ironmesh.service.d /etc/systemd/system/ironmesh-key.service.d
-printf '[Service]\nType=exec\nWatchdogSec=0\n' >/etc/systemd/system/ironmesh.service.d/test.conf
-printf '[Service]\nExecStart=\nExecStart=dd if=/dev/urandom of=/etc/ironmesh/kek bs=32 count=1\n' \
-    >/etc/systemd/system/ironmesh-key.service.d/test.conf
-";
-
 /// What a unit runs now; 0 if it does not run.
 async fn main_pid(guest: &Guest, unit: &str) -> String {
     guest.run(&format!("systemctl show --property MainPID --value {unit}")).await
@@ -66,7 +57,6 @@ async fn package_installs_upgrades_and_keeps_the_state_at_a_purge() {
     // Control plane and machine on one host.
     guest.write("/etc/ironmesh/policy/services.toml", POLICY).await;
     guest.run("chmod 644 /etc/ironmesh/policy/services.toml; cp /usr/share/doc/ironmesh/agent.toml /etc/ironmesh").await;
-    guest.run(DROP_INS).await;
     guest.run("systemctl enable --now ironmesh ironmesh-agent ironmesh-envoy").await;
     let ready = "curl --silent --show-error --fail http://127.0.0.1:15014/readyz";
     guest.wait_until("the control plane to be ready", ready).await;
@@ -93,7 +83,7 @@ async fn package_installs_upgrades_and_keeps_the_state_at_a_purge() {
         );
     }
 
-    guest.run("rm -r /etc/systemd/system/ironmesh*.service.d; dpkg --remove ironmesh").await;
+    guest.run("dpkg --remove ironmesh").await;
     for unit in UNITS {
         assert_eq!(main_pid(guest, unit).await, "0", "{unit}");
     }
