@@ -240,6 +240,8 @@ impl EnrollmentErrorCode {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -249,6 +251,41 @@ mod tests {
         }
         let later: EnrollmentErrorCode = serde_json::from_str("\"of_a_later_version\"").unwrap();
         assert_eq!(later, EnrollmentErrorCode::Unknown);
+    }
+
+    /// Whether a message parses with only its required fields, as an older version may send it, and with a field that
+    /// this version does not know.
+    fn parses<T: serde::de::DeserializeOwned>(required: serde_json::Value) -> bool {
+        let mut with_more = required.clone();
+        with_more["field_of_a_later_version"] = json!({ "any": ["value"] });
+        [required, with_more].into_iter().all(|json| serde_json::from_value::<T>(json).is_ok())
+    }
+
+    #[test]
+    fn messages_of_other_versions_are_accepted() {
+        let time = "2026-11-24T00:00:00Z";
+        let id = "81ee34f2-d8dd-466c-8b57-3623d3f4aaa8";
+        assert!(parses::<EnrollRequest>(json!({ "token": "t", "certificate_request": "c" })));
+        assert!(parses::<RenewRequest>(json!({ "certificate_request": "c" })));
+        assert!(parses::<Challenge>(json!({ "nonce": "n" })));
+        assert!(parses::<ExpiredRenewalRequest>(json!({
+            "certificate": "c", "certificate_request": "r", "nonce": "n", "signature": "s",
+        })));
+        assert!(parses::<Enrolled>(json!({
+            "id": id, "name": "store-1", "address": "10.0.0.5", "services": ["shop/bookstore"],
+            "certificate": "c", "issued_at": time, "expires_at": time, "roots": "r",
+            "control_plane": [["cp", 15128]], "control_plane_id": "spiffe://mesh.internal/control-plane",
+            "domain": "mesh.internal",
+        })));
+        assert!(parses::<LeaveRequest>(json!({})));
+        assert!(parses::<LeaveResult>(json!({ "acked": true, "leaving_since": time })));
+        assert!(parses::<ProxyStatus>(json!({
+            "id": id, "name": "store-1", "services": ["shop/bookstore"],
+            "sync": "state_of_a_later_version", "certificate_expires_at": time,
+        })));
+        assert!(parses::<EnrollmentErrorBody>(
+            json!({ "error": "e", "code": "of_a_later_version" })
+        ));
     }
 
     #[test]
