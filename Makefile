@@ -58,6 +58,8 @@ test: prerequisites ## All tests, also those on real Envoys, etcd, Consul and, a
 	@scripts/get-consul.sh || { [ "$(CI)" != true ] && echo "make test: continuing without Consul; its tests are skipped" >&2; }
 	@scripts/get-grpcio.sh || { [ "$(CI)" != true ] && echo "make test: continuing without grpcio; its test is skipped" >&2; }
 	@scripts/get-debian.sh || { [ "$(CI)" != true ] && echo "make test: continuing without Debian; its tests are skipped" >&2; }
+	@scripts/get-debian.sh trixie || { [ "$(CI)" != true ] && echo "make test: continuing without Debian 13; its tests are skipped" >&2; }
+	@scripts/get-ansible.sh || { [ "$(CI)" != true ] && echo "make test: continuing without Ansible; its tests are skipped" >&2; }
 	cargo build --workspace --all-targets
 	@[ "$$(id -u)" != 0 ] || $(MAKE) --no-print-directory "$(test_package)" || { [ "$(CI)" != true ] && echo "make test: continuing without the package; its tests are skipped" >&2; }
 	@ENVOY_BIN="$${ENVOY_BIN:-$(CURDIR)/.tools/envoy}" "$(target_dir)/debug/xtask" test $(ARGS)

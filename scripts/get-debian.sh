@@ -91,8 +91,8 @@ debootstrap --variant=minbase --include="$packages" "$release" "$part" "$mirror"
 rm -rf "$part"/var/cache/apt/* "$part"/var/lib/apt/lists/* "$part"/var/cache/debconf/* \
     "$part"/usr/share/doc "$part"/usr/share/man "$part"/usr/share/locale "$part"/usr/share/info
 # A test starts SSH where it needs it.
-rm -f "$part"/etc/systemd/system/multi-user.target.wants/ssh.service "$part"/etc/systemd/system/sshd.service \
-    "$part"/etc/systemd/system/sockets.target.wants/ssh.socket "$part"/etc/systemd/system/ssh.service.wants/sshd-keygen.service
+rm -rf "$part"/etc/systemd/system/multi-user.target.wants/ssh.service "$part"/etc/systemd/system/sshd.service \
+    "$part"/etc/systemd/system/sockets.target.wants/ssh.socket "$part"/etc/systemd/system/ssh.service.wants
 # Each machine has an id, an address and a journal of its own. The journal survives a power loss.
 : >"$part/etc/machine-id"
 rm -f "$part/var/lib/dbus/machine-id" "$part/etc/resolv.conf" "$part/etc/hostname"

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use fs_err as fs;
-use ironmesh_tests::programs::{require_debian, require_envoy, require_ironmesh, require_package};
+use ironmesh_tests::programs::{
+    require_debian, require_envoy, require_ironmesh, require_package, require_trixie,
+};
 
 use crate::guest::Guest;
 use crate::leftovers;
@@ -20,9 +22,18 @@ use crate::network::Network;
 #[derive(Debug)]
 pub(crate) struct Fleet {
     guests: Vec<Guest>,
-    /// The locks that mark the fleet and the root folder of its guests as in use.
-    _locks: [File; 2],
+    /// The locks that mark the fleet and the root folders of its guests as in use.
+    _locks: Vec<File>,
     site: Arc<Site>,
+}
+
+/// A release of Debian.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Release {
+    /// Debian 12.
+    Bookworm,
+    /// Debian 13.
+    Trixie,
 }
 
 /// What the guests of a fleet share.
@@ -32,8 +43,6 @@ pub(crate) struct Site {
     pub(crate) id: String,
     /// The folder with what the guests write.
     pub(crate) folder: PathBuf,
-    /// The root folder that all guests start from, and never change.
-    pub(crate) debian: PathBuf,
     /// The mount point of cgroup2 on this machine.
     pub(crate) cgroups: PathBuf,
     pub(crate) network: Network,
@@ -67,29 +76,66 @@ impl Fleet {
         Self::boot_with(count, require_package()?, PACKAGE).await
     }
 
+    /// Boots guests that have no program of the mesh, each with its release of Debian, and Consul if `consul` is its
+    /// program.
+    pub(crate) async fn boot_bare(releases: &[Release], consul: Option<PathBuf>) -> Option<Self> {
+        let root = |release: &Release| match release {
+            Release::Bookworm => require_debian(),
+            Release::Trixie => require_trixie(),
+        };
+        let debians: Option<Vec<_>> = releases.iter().map(root).collect();
+        let consul =
+            consul.map(|consul| (fs::canonicalize(consul).unwrap(), "/usr/local/bin/consul"));
+        Some(Self::boot_roots(&debians?, consul.into_iter().collect()).await)
+    }
+
     async fn boot_with(count: u8, program: PathBuf, path: &'static str) -> Option<Self> {
         let envoy = require_envoy()?;
-        let debian = fs::canonicalize(require_debian()?).unwrap();
+        let debian = require_debian()?;
         let programs = vec![
             (fs::canonicalize(program).unwrap(), path),
             (fs::canonicalize(envoy).unwrap(), "/usr/local/bin/envoy"),
         ];
+        Some(Self::boot_roots(&vec![debian; usize::from(count)], programs).await)
+    }
+
+    /// Boots a guest on each of these root folders.
+    async fn boot_roots(debians: &[PathBuf], programs: Vec<(PathBuf, &'static str)>) -> Self {
+        let debians: Vec<_> = debians.iter().map(|root| fs::canonicalize(root).unwrap()).collect();
         let cgroups = leftovers::cgroups();
         let id = format!("{}-{}", std::process::id(), FLEETS.fetch_add(1, Ordering::Relaxed));
         let (folder, lock) = leftovers::claim(&id);
         let network = Network::create(&id).await;
-        let locks = [lock, lock_shared(&debian)];
-        let site = Site { id, folder, debian, cgroups, network, programs };
+        let locks = debians.iter().map(|root| lock_shared(root)).chain([lock]).collect();
+        let site = Site { id, folder, cgroups, network, programs };
         let mut fleet = Self { guests: Vec::new(), _locks: locks, site: Arc::new(site) };
-        for number in 1..=count {
-            let guest = Guest::new(number, Arc::clone(&fleet.site), count);
+        let count = u8::try_from(debians.len()).unwrap();
+        for (number, debian) in (1..=count).zip(debians) {
+            let guest = Guest::new(number, debian, Arc::clone(&fleet.site), count);
             guest.power_on().await;
             fleet.guests.push(guest);
         }
         for guest in &fleet.guests {
             guest.wait_until_booted().await;
         }
-        Some(fleet)
+        fleet
+    }
+
+    /// All guests.
+    pub(crate) fn guests(&self) -> &[Guest] {
+        &self.guests
+    }
+
+    /// The network namespace with the bridge, from which all guests are reached.
+    pub(crate) fn lan(&self) -> String {
+        self.site.network.lan()
+    }
+
+    /// A cgroup for processes of this machine that end with the fleet.
+    pub(crate) fn controller_cgroup(&self) -> PathBuf {
+        let cgroup = self.site.cgroups.join(self.site.cgroup()).join("controller");
+        fs::create_dir_all(&cgroup).unwrap();
+        cgroup
     }
 
     /// The guest `vm{number}`, from 1.

@@ -26,6 +26,8 @@ use crate::leftovers::PREFIX;
 #[derive(Debug)]
 pub(crate) struct Guest {
     number: u8,
+    /// The root folder that the guest starts from, and never changes.
+    debian: PathBuf,
     site: Arc<Site>,
     is_cut: AtomicBool,
     /// Its systemd-nspawn; `None` while the guest is off.
@@ -65,9 +67,10 @@ pub(crate) const PROBE_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Guest {
     /// Creates the files of a guest that is off, in a fleet of `count`.
-    pub(crate) fn new(number: u8, site: Arc<Site>, count: u8) -> Self {
+    pub(crate) fn new(number: u8, debian: PathBuf, site: Arc<Site>, count: u8) -> Self {
         let guest = Self {
             number,
+            debian,
             site,
             is_cut: AtomicBool::new(false),
             nspawn: Mutex::new(None),
@@ -111,7 +114,7 @@ impl Guest {
         let (log, _) = log.unwrap().into_parts();
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation", "private", "sh", "-euc", POWER_ON, "sh"]);
-        command.arg(&site.debian).arg(&folder).arg(format!("{}/{name}", site.cgroup()));
+        command.arg(&self.debian).arg(&folder).arg(format!("{}/{name}", site.cgroup()));
         command.args(["--quiet", "--boot", "--settings=no", "--register=no", "--keep-unit"]);
         command.args(["--link-journal=no", "--resolv-conf=off", "--timezone=off"]);
         command.arg("--capability=CAP_NET_ADMIN,CAP_NET_RAW");

@@ -12,6 +12,7 @@
 )]
 
 mod agents;
+mod ansible;
 mod bookstore;
 mod fleet;
 mod guest;

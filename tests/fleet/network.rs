@@ -59,6 +59,11 @@ impl Network {
         shell(script, &[&self.prefix, name, link_state(is_cut)]).await;
     }
 
+    /// The name of the namespace with the bridge.
+    pub(crate) fn lan(&self) -> String {
+        format!("{}-lan", self.prefix)
+    }
+
     /// The path of a guest's namespace.
     pub(crate) fn namespace(&self, name: &str) -> String {
         format!("/run/netns/{}-{name}", self.prefix)

@@ -65,6 +65,23 @@ pub fn require_debian() -> Option<PathBuf> {
     Some(root)
 }
 
+/// The root folder of machines with Debian 13; `None` as in [`require_debian`].
+pub fn require_trixie() -> Option<PathBuf> {
+    require_debian()?;
+    let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/debian-trixie");
+    require("DEBIAN_TRIXIE_ROOT", fetched, "`sudo scripts/get-debian.sh trixie` builds it")
+}
+
+/// The folder of Ansible; `None` as in [`Programs::find`].
+pub fn require_ansible() -> Option<PathBuf> {
+    // Ansible connects by it.
+    if Command::new("ssh").arg("-V").output().is_err() {
+        return skip("ssh is missing; install the package openssh-client");
+    }
+    let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/ansible");
+    require("ANSIBLE_HOME", fetched, "`scripts/get-ansible.sh` fetches it")
+}
+
 /// The path of the `ironmesh` binary; `None` as in [`Programs::find`].
 pub fn require_ironmesh() -> Option<PathBuf> {
     require("IRONMESH_BIN", built("ironmesh"), "`cargo build --workspace --bins` builds it")

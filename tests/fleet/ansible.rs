@@ -1,0 +1,186 @@
+//! The collection in `deploy-ansible`, on five hosts with two releases of Debian: the bookstore of its static inventory.
+
+mod consul;
+mod controller;
+mod guide;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use fs_err as fs;
+use ironmesh_tests::programs::{require_ansible, require_envoy, require_package};
+
+use crate::bookstore::CURL;
+use crate::fleet::{Fleet, Release};
+use crate::load::{Load, REQUESTS_PER_FAULT};
+use controller::Controller;
+
+/// The hosts of the inventory.
+const CONTROL_PLANE: u8 = 1;
+const STORE: u8 = 2;
+const SECOND_STORE: u8 = 3;
+const BUYER: u8 = 5;
+
+/// The local port of the bookstore on the host of the buyer.
+const STORE_PORT: u16 = 14001;
+
+/// The hosts: Debian 12 and 13, among them one store of each.
+const RELEASES: [Release; 5] =
+    [Release::Bookworm, Release::Bookworm, Release::Trixie, Release::Trixie, Release::Bookworm];
+
+/// The programs that the controller brings to the hosts.
+struct Programs {
+    ansible: PathBuf,
+    envoy: PathBuf,
+    package: PathBuf,
+}
+
+impl Programs {
+    fn find() -> Option<Self> {
+        let [ansible, envoy, package] = [require_ansible()?, require_envoy()?, require_package()?]
+            .map(|path| fs::canonicalize(path).unwrap());
+        Some(Self { ansible, envoy, package })
+    }
+
+    /// The variables that differ from those of the inventory: hosts of the test have the clock of this machine, and no
+    /// time service.
+    fn variables(&self) -> serde_json::Value {
+        serde_json::json!({
+            "ironmesh_package_file": self.package,
+            "ironmesh_machine_envoy_file": self.envoy,
+            "ironmesh_clock_check": "warn",
+            "ironmesh_machine_access_log_dir": "/var/log/ironmesh-agent",
+        })
+    }
+}
+
+/// The files of a host that are not there for a moment only.
+const SNAPSHOT: &str = r"
+find / -xdev \( -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /var/tmp -o -path /var/log/journal \
+    -o -path /root/.ansible -o -name __pycache__ \) -prune -o -printf '%M %u %g %p\n' |
+    grep --invert-match --extended-regexp ' /(var/(log|cache|lib/(dpkg|systemd|apt))|etc/(machine-id|\.updated))|-$'
+";
+
+/// The active revision.
+const REVISION: &str = "ironmesh policy revisions --output json | python3 -c 'import json, sys; \
+    print([one[\"revision\"] for one in json.load(sys.stdin)[\"revisions\"] if one[\"current\"]])'";
+
+const LOG: &str = r#"
+[[telemetry]]
+name = "log"
+namespace = "shop"
+access_log = { sink = { file = "folder" } }
+"#;
+
+/// The books that the buyer gets from each store.
+async fn wait_for_books(fleet: &Fleet) {
+    let request = format!("{CURL} --fail http://127.0.0.1:{STORE_PORT}/books/1");
+    for host in ["store1", "store2"] {
+        let request = format!("{request} | tee /dev/stderr | grep {host}");
+        fleet.guest(BUYER).wait_until(&format!("a book from {host}"), &request).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn playbooks_build_change_and_remove_a_mesh() {
+    let Some(programs) = Programs::find() else { return };
+    let Some(fleet) = Fleet::boot_bare(&RELEASES, None).await else { return };
+    let controller = Controller::new(&fleet, &programs.ansible, "static").await;
+    let controller = controller.with_variables(&programs.variables());
+    let before = fleet.guest(SECOND_STORE).run(SNAPSHOT).await;
+
+    // Wrong variables are refused before anything changes, and check mode works on bare hosts.
+    let refused = controller.try_play("site", &["-e", "ironmesh_machine_ready_timeout=soon"]).await;
+    refused.assert_failed("ironmesh_machine_ready_timeout");
+    refused.assert_unchanged();
+    controller.play("site", &["--check", "--diff"]).await;
+    assert_same_files(&before, &fleet.guest(SECOND_STORE).run(SNAPSHOT).await);
+
+    controller.play("examples/bookstore", &[]).await;
+    let before = fleet.guest(SECOND_STORE).run(SNAPSHOT).await;
+
+    // A port in use is named, and the rest of the fleet is built.
+    let occupy = "systemd-run --quiet --collect --unit=occupier python3 -m http.server 15003";
+    fleet.guest(BUYER).run(occupy).await;
+    let report = controller.try_play("site", &[]).await;
+    report.assert_failed("A different program listens on port 15003");
+    let failed = report.counts("failed");
+    assert_eq!((failed["buyer1"], failed["store1"]), (1, 0), "{}", report.text);
+    fleet.guest(BUYER).run("systemctl stop occupier").await;
+
+    // One play takes bare hosts to a mesh, and a second one changes nothing.
+    let built = controller.play("site", &["-vvv"]).await;
+    wait_for_books(&fleet).await;
+    assert_no_secret(&fleet, &built.text).await;
+    controller.play("site", &[]).await.assert_unchanged();
+
+    // A bad policy changes nothing; one that an Envoy rejects is rolled back.
+    let load = Load::start(fleet.guest(BUYER), STORE_PORT, "/books/1").await;
+    controller.write("policy/broken.toml", "[[service]]\nname = 1\n");
+    controller.try_play("release-policy", &[]).await.assert_failed("broken.toml");
+    controller.remove("policy/broken.toml");
+    // Envoy cannot open a folder as its access log.
+    let revision = async || fleet.guest(CONTROL_PLANE).run(REVISION).await;
+    let good = revision().await;
+    fleet.guest(STORE).run("mkdir /var/log/ironmesh-agent/folder").await;
+    controller.write("policy/log.toml", LOG);
+    let rolled_back =
+        controller.try_play("release-policy", &["-e", "ironmesh_policy_timeout=5s"]).await;
+    rolled_back.assert_failed("folder");
+    assert_eq!(revision().await, good);
+    controller.remove("policy/log.toml");
+
+    // Each host is upgraded, and then rebooted, without a failed request.
+    let next = controller.next_revision(&programs.package).await;
+    controller.play("upgrade", &["-e", &next]).await;
+    load.wait_for_requests(REQUESTS_PER_FAULT).await;
+    load.finish().await.assert_undisturbed();
+    for guest in &fleet.guests()[..usize::from(BUYER) - 1] {
+        let load = Load::start(fleet.guest(BUYER), STORE_PORT, "/books/1").await;
+        guest.reboot().await;
+        load.wait_for_requests(REQUESTS_PER_FAULT).await;
+        load.finish().await.assert_undisturbed();
+        wait_for_books(&fleet).await;
+    }
+
+    // A machine leaves, and comes back.
+    let load = Load::start(fleet.guest(BUYER), STORE_PORT, "/books/1").await;
+    controller.play("remove-machine", &["-e", "ironmesh_remove=store2"]).await;
+    load.wait_for_requests(REQUESTS_PER_FAULT).await;
+    controller.play("add-machines", &["-e", &next, "--limit", "store2,cp1"]).await;
+    wait_for_books(&fleet).await;
+    load.finish().await.assert_undisturbed();
+
+    // A host without power fails alone.
+    let play_reaches_the_machine = "journalctl --since=-3s | grep 'Invoked with'";
+    let power_loss = async {
+        fleet.guest(STORE).wait_until("the play", play_reaches_the_machine).await;
+        fleet.guest(STORE).lose_power().await;
+    };
+    let arguments = ["-e", next.as_str()];
+    let (report, ()) = tokio::join!(controller.try_play("site", &arguments), power_loss);
+    let unreachable = report.counts("unreachable");
+    assert_eq!((report.code != 0, unreachable["store1"], unreachable["buyer1"]), (true, 1, 0));
+    assert!(report.counts("failed").values().all(|count| *count == 0), "{}", report.text);
+    fleet.guest(STORE).boot().await;
+
+    controller.play("uninstall", &["-e", "ironmesh_uninstall=store2"]).await;
+    let after = fleet.guest(SECOND_STORE).run(SNAPSHOT).await;
+    assert_same_files(&before, &after);
+}
+
+/// Fails unless two snapshots of a host are the same.
+fn assert_same_files(before: &str, after: &str) {
+    let [before, after] = [before, after].map(|text| text.lines().collect::<BTreeSet<_>>());
+    let removed: Vec<_> = before.difference(&after).collect();
+    let added: Vec<_> = after.difference(&before).collect();
+    assert!(removed.is_empty() && added.is_empty(), "removed: {removed:#?}\nadded: {added:#?}");
+}
+
+/// Fails if the output of a play has a token or a key.
+async fn assert_no_secret(fleet: &Fleet, text: &str) {
+    let key = fleet.guest(CONTROL_PLANE).run("cat /etc/ironmesh/kek").await;
+    for secret in [key.trim(), "PRIVATE KEY", "imt1_"] {
+        assert!(!text.contains(secret), "the output of a play has a secret");
+    }
+}
