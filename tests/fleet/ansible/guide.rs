@@ -18,19 +18,19 @@ const HOSTS: [&str; 5] = ["CONTROL_PLANE", "STORE_1", "STORE_2", "WAREHOUSE", "B
 
 /// Stands in for `make` on the controller. `make package` takes minutes, so the package of the test binary is there
 /// already, made by the same recipe; `make test-long-package` runs the real one.
-const MAKE: &str = r#"#!/bin/sh
+const MAKE: &str = r"#!/bin/sh
 case $* in
 package) ls target/package/ironmesh_*.deb ;;
 envoy) ls .tools/envoy ;;
 *) exit 2 ;;
 esac
-"#;
+";
 
 /// The clock of a guest is that of this machine, whose time service it does not see.
-const SYNCHRONIZED: &str = r#"
+const SYNCHRONIZED: &str = r"
 printf '#!/bin/sh\necho yes\n' >/usr/local/bin/timedatectl
 chmod 755 /usr/local/bin/timedatectl
-"#;
+";
 
 /// A checkout as the reader has it, with the package and Envoy of this test.
 fn checkout(folder: &Path, programs: &Programs) {
