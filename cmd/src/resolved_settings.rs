@@ -28,6 +28,8 @@ pub(crate) struct ResolvedSettings {
     pub(crate) file: PathBuf,
     /// Whether the settings file exists. Only the default file may be missing.
     pub(crate) is_read: bool,
+    /// Whether the settings file exists and is not empty.
+    pub(crate) has_content: bool,
     /// The state folder.
     pub(crate) state: PathBuf,
     pub(crate) policy: PolicyLocation,
@@ -66,6 +68,7 @@ impl ResolvedSettings {
             settings,
             file: path.to_owned(),
             is_read,
+            has_content: !text.trim().is_empty(),
         })
     }
 

@@ -32,7 +32,7 @@ async fn run(arguments: &ServeArguments) -> anyhow::Result<()> {
     if let Some(policy) = &arguments.policy {
         resolved.policy = PolicyLocation::Folder(policy.clone());
     }
-    let settings = SettingsReload::new(&arguments.config, resolved.settings.clone());
+    let settings = SettingsReload::new(&arguments.config, &resolved);
     let options = resolved.options(&arguments.without);
     let shutdown = CancellationToken::new();
     let tasks =

@@ -17,16 +17,10 @@ pub(crate) fn run(command: StoreCommand, output: Output) -> anyhow::Result<()> {
     let (file, earlier) = (file.display(), earlier.display());
     let (word, text) = match origin {
         KeyOrigin::Present => ("present", format!("{file} has a key-encryption key already")),
-        KeyOrigin::Adopted => (
-            "adopted",
-            format!(
-                "copied the key-encryption key of the state to {file}; once the control plane has started with it, \
-                 remove {earlier}"
-            ),
-        ),
-        KeyOrigin::Created => {
-            ("created", format!("created the key-encryption key {file}: back it up"))
+        KeyOrigin::Adopted => {
+            ("adopted", format!("copied the key to {file}; remove {earlier} after the next start"))
         }
+        KeyOrigin::Created => ("created", format!("created the key {file}: back it up")),
     };
     match output {
         Output::Json => outln!("{}", json!({ "key_file": file.to_string(), "key": word }))?,

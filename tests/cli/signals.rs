@@ -107,6 +107,9 @@ async fn sighup_reloads_what_can_change_and_names_the_rest() {
     let line = logged("reload failed").await;
     assert!(line.contains("IM0104") || line.contains("ironmesh.toml:1:"), "{line}");
     child.assert_running();
+    fs::write(&settings, "").unwrap();
+    child.signal(Signal::HUP);
+    logged("is missing or empty").await;
     fs::write(&settings, &first).unwrap();
     assert_eq!(server.run(&call).code, 0, "an invalid file changes nothing");
     assert!(child.terminate().await.success());
