@@ -61,6 +61,11 @@ find / -xdev \( -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /
     grep --invert-match --extended-regexp ' /(var/(log|cache|lib/(dpkg|systemd|apt))|etc/(machine-id|\.updated))|-$'
 ";
 
+/// The processes that run a program which is not installed any more. The supervisor may: it is never restarted.
+const OLD_PROGRAMS: &str = "for unit in ironmesh ironmesh-agent; do \
+    pid=$(systemctl show --property MainPID --value $unit); \
+    [ $pid = 0 ] || ! ls -l /proc/$pid/exe | grep deleted || true; done";
+
 /// The active revision.
 const REVISION: &str = "ironmesh policy revisions --output json | python3 -c 'import json, sys; \
     print([one[\"revision\"] for one in json.load(sys.stdin)[\"revisions\"] if one[\"current\"]])'";
@@ -135,6 +140,11 @@ async fn playbooks_build_change_and_remove_a_mesh() {
     controller.play("upgrade", &["-e", &next]).await;
     load.wait_for_requests(REQUESTS_PER_FAULT).await;
     load.finish().await.assert_undisturbed();
+    for guest in fleet.guests() {
+        let version = guest.run("dpkg-query --show --showformat='${Version}' ironmesh").await;
+        assert!(version.ends_with("-2"), "{}: {version}", guest.name());
+        assert_eq!(guest.run(OLD_PROGRAMS).await, "", "{}", guest.name());
+    }
     for guest in &fleet.guests()[..usize::from(BUYER) - 1] {
         let load = Load::start(fleet.guest(BUYER), STORE_PORT, "/books/1").await;
         guest.reboot().await;
