@@ -2,14 +2,12 @@
 
 mod reload;
 mod signals;
-
-use std::time::Duration;
+mod signs_of_life;
 
 use anyhow::bail;
 use ironmesh_agent_envoy::Notifier;
 use ironmesh_config_settings::PolicyLocation;
-use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval};
+use ironmesh_control_plane::Running;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::{Output, ServeArguments};
@@ -17,6 +15,7 @@ use crate::log;
 use crate::resolved_settings::ResolvedSettings;
 use reload::SettingsReload;
 use signals::{Signal, Signals};
+use signs_of_life::SignsOfLife;
 
 /// Runs the control plane until a signal stops it. With JSON output, the reason of a failure is a line of the
 /// log.
@@ -35,22 +34,21 @@ async fn run(arguments: &ServeArguments) -> anyhow::Result<()> {
     let settings = SettingsReload::new(&arguments.config, &resolved);
     let options = resolved.options(&arguments.without);
     let shutdown = CancellationToken::new();
-    let tasks =
+    let running =
         ironmesh_control_plane::start(&options, settings.values(), shutdown.clone()).await?;
-    supervise(tasks, signals, settings, shutdown).await
+    supervise(running, signals, settings, shutdown).await
 }
 
 /// Waits until a signal or a failed task ends everything. Meanwhile it reloads the settings, and reports to systemd.
 async fn supervise(
-    mut tasks: JoinSet<anyhow::Result<()>>,
+    running: Running,
     mut signals: Signals,
     settings: SettingsReload<'_>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
+    let Running { mut tasks, heartbeat } = running;
     let systemd = Notifier::from_environment();
-    let mut signs_of_life =
-        interval(systemd.watchdog_interval().unwrap_or(Duration::from_secs(3600)));
-    signs_of_life.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut signs_of_life = SignsOfLife::new(systemd.watchdog_interval(), heartbeat);
     // The ports are open. Whether all sources have synced is a different question, which `/readyz` answers: the first
     // policy may come later.
     systemd.ready();
@@ -70,7 +68,7 @@ async fn supervise(
                     break Ok(());
                 }
             },
-            _ = signs_of_life.tick() => systemd.alive(),
+            () = signs_of_life.due() => systemd.alive(),
             ended = tasks.join_next() => break match ended {
                 Some(Ok(Err(error))) => Err(error),
                 Some(Err(panicked)) => Err(panicked.into()),

@@ -36,4 +36,4 @@ pub use journal::user_name;
 pub use policy_source::current_release;
 pub use providers::azure_options;
 pub use question::advice;
-pub use start::{Options, start};
+pub use start::{Options, Running, start};

@@ -67,6 +67,9 @@ use snapshot_builder::{SnapshotBuilder, Sources};
 /// The interval of the work that is due by the clock. (After a jump of the wall clock it is due at once.)
 const TICK: Duration = Duration::from_secs(30);
 
+/// The interval of the heartbeats while nothing changes.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+
 /// The channels by which the reconciler publishes its results to the admin API, metrics and log.
 #[derive(Debug, Clone)]
 pub(crate) struct StatusFeeds {
@@ -94,6 +97,8 @@ pub(crate) struct StatusFeeds {
     pub(crate) inactive_resources: watch::Receiver<BTreeMap<ProxyId, InactiveResources>>,
     /// Which proxies have not ACKed everything.
     pub(crate) convergence: watch::Receiver<Convergence>,
+    /// The heartbeat of the reconciler, which has a new value at each pass, and while it waits for changes.
+    pub(crate) heartbeat: watch::Receiver<()>,
 }
 
 /// The task that builds snapshots and publishes a resource set per proxy.
@@ -139,6 +144,7 @@ pub(crate) struct Reconciler {
     nack_tracker: NackTracker,
     rollout_order: RolloutOrder,
     convergence: watch::Sender<Convergence>,
+    heartbeat: watch::Sender<()>,
     /// Whether a proxy has disconnected or was forgotten since convergence was published.
     is_convergence_news: bool,
     pending_servers: PendingServers,
@@ -180,7 +186,7 @@ impl Reconciler {
         });
         let (inactive_resources, snapshot) = (watch::Sender::default(), watch::Sender::default());
         let duplicate_findings = watch::Sender::default();
-        let convergence = watch::Sender::default();
+        let (convergence, heartbeat) = (watch::Sender::default(), watch::Sender::default());
         let feeds = StatusFeeds {
             duplicates: duplicate_findings.subscribe(),
             ready: ready.subscribe(),
@@ -194,6 +200,7 @@ impl Reconciler {
             disconnected: disconnected.subscribe(),
             inactive_resources: inactive_resources.subscribe(),
             convergence: convergence.subscribe(),
+            heartbeat: heartbeat.subscribe(),
         };
         let issuer = Arc::clone(&authority);
         let reconciler = Self {
@@ -205,6 +212,7 @@ impl Reconciler {
             duplicates: Duplicates::default(),
             duplicate_findings,
             convergence,
+            heartbeat,
             is_convergence_news: false,
             started,
             disconnected,
@@ -267,7 +275,10 @@ impl Reconciler {
         let (mut debounce, endpoints) = (Debounce::default(), self.endpoints.news());
         let mut compare_clocks = interval(clock::COMPARE);
         compare_clocks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut heartbeats = interval(HEARTBEAT);
+        heartbeats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            self.heartbeat.send_replace(());
             clients.mark_unchanged();
             policy.mark_unchanged();
             leaves.mark_unchanged();
@@ -288,6 +299,7 @@ impl Reconciler {
                 tokio::select! {
                     biased;
                     () = shutdown.cancelled() => return Ok(()),
+                    _ = heartbeats.tick() => self.heartbeat.send_replace(()),
                     changed = policy.changed() => {
                         if changed.is_err() {
                             return ended("policy source", &shutdown);

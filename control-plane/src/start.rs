@@ -53,8 +53,17 @@ pub struct Options {
     pub without: BTreeSet<Provider>,
 }
 
-/// Starts the control plane and returns its tasks, which run until `shutdown` is cancelled or one of them fails. The
-/// newest value of `reloads` replaces the reloadable part of the settings.
+/// A running control plane.
+#[derive(Debug)]
+pub struct Running {
+    /// Its tasks, which run until the shutdown or until one of them fails.
+    pub tasks: JoinSet<anyhow::Result<()>>,
+    /// The heartbeat of the reconciler: a new value every 5 s or more often, unless a single pass takes longer or hangs.
+    pub heartbeat: watch::Receiver<()>,
+}
+
+/// Starts the control plane, which runs until `shutdown` is cancelled. The newest value of `reloads` replaces the
+/// reloadable part of the settings.
 ///
 /// # Errors
 ///
@@ -64,7 +73,7 @@ pub async fn start(
     options: &Options,
     reloads: watch::Receiver<ReloadableSettings>,
     shutdown: CancellationToken,
-) -> anyhow::Result<JoinSet<anyhow::Result<()>>> {
+) -> anyhow::Result<Running> {
     let settings = &options.settings;
     let limits = Limits { connection_age: settings.xds.max_connection_age, ..Limits::default() };
     open_files::raise_limit(&limits);
@@ -235,7 +244,7 @@ pub async fn start(
         admin = %settings.listen.admin,
         "the control plane has started"
     );
-    Ok(tasks)
+    Ok(Running { tasks, heartbeat: feeds.heartbeat })
 }
 
 async fn run_until(

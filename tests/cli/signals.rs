@@ -1,6 +1,7 @@
 //! `ironmesh serve` under signals, and with a log that cannot be written.
 
 use std::io::pipe;
+use std::os::unix::net::UnixDatagram;
 use std::process::Stdio;
 
 use fs_err as fs;
@@ -146,4 +147,29 @@ async fn clean_stop_logs_no_error_also_before_readiness() {
             assert!(!log.contains("channel closed") && !last.contains("ERROR"), "{log}");
         }
     }
+}
+
+/// Signs of life follow the heartbeat of the reconciler, which continues while nothing changes.
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_serve_gives_signs_of_life() {
+    let Some(server) = Server::open("") else { return };
+    server.workspace.write("policy/a.toml", POLICY);
+    let socket = server.workspace.path().join("notify");
+    let systemd = UnixDatagram::bind(&socket).unwrap();
+    systemd.set_nonblocking(true).unwrap();
+    let command = server.workspace.command(&["serve", "--config", "ironmesh.toml"]);
+    let mut command = Command::from(command);
+    // Half of it is the interval of the signs.
+    command.env("NOTIFY_SOCKET", &socket).env("WATCHDOG_USEC", "11000000");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+    let _serve = command.spawn().unwrap();
+    let mut signs = 0;
+    eventually("three signs of life", async || {
+        let mut message = [0; 256];
+        while let Ok(length) = systemd.recv(&mut message) {
+            signs += u32::from(&message[..length] == b"WATCHDOG=1");
+        }
+        if signs < 3 { Err(signs) } else { Ok(()) }
+    })
+    .await;
 }
