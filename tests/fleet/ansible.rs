@@ -3,6 +3,7 @@
 mod consul;
 mod controller;
 mod guide;
+mod upgrade;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use ironmesh_tests::programs::{require_ansible, require_envoy, require_package};
 
 use crate::bookstore::CURL;
 use crate::fleet::{Fleet, Release};
+use crate::guest::Guest;
 use crate::load::{Load, REQUESTS_PER_FAULT};
 use controller::Controller;
 
@@ -50,6 +52,7 @@ impl Programs {
             "ironmesh_machine_envoy_file": self.envoy,
             "ironmesh_clock_check": "warn",
             "ironmesh_machine_access_log_dir": "/var/log/ironmesh-agent",
+            "ironmesh_upgrade_serial": [1, "100%"],
         })
     }
 }
@@ -60,11 +63,6 @@ find / -xdev \( -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /
     -o -path /root/.ansible -o -name __pycache__ \) -prune -o -printf '%M %u %g %p\n' |
     grep --invert-match --extended-regexp ' /(var/(log|cache|lib/(dpkg|systemd|apt))|etc/(machine-id|\.updated))|-$'
 ";
-
-/// The processes that run a program which is not installed any more. The supervisor may: it is never restarted.
-const OLD_PROGRAMS: &str = "for unit in ironmesh ironmesh-agent; do \
-    pid=$(systemctl show --property MainPID --value $unit); \
-    [ $pid = 0 ] || ! ls -l /proc/$pid/exe | grep deleted || true; done";
 
 /// The active revision.
 const REVISION: &str = "ironmesh policy revisions --output json | python3 -c 'import json, sys; \
@@ -77,12 +75,12 @@ namespace = "shop"
 access_log = { sink = { file = "folder" } }
 "#;
 
-/// The books that the buyer gets from each store.
-async fn wait_for_books(fleet: &Fleet) {
+/// Waits until the buyer gets a book from each store.
+async fn wait_for_books(buyer: &Guest) {
     let request = format!("{CURL} --fail http://127.0.0.1:{STORE_PORT}/books/1");
     for host in ["store1", "store2"] {
         let request = format!("{request} | tee /dev/stderr | grep {host}");
-        fleet.guest(BUYER).wait_until(&format!("a book from {host}"), &request).await;
+        buyer.wait_until(&format!("a book from {host}"), &request).await;
     }
 }
 
@@ -104,62 +102,24 @@ async fn playbooks_build_change_and_remove_a_mesh() {
     controller.play("examples/bookstore", &[]).await;
     let before = fleet.guest(SECOND_STORE).run(SNAPSHOT).await;
 
-    // A port in use is named, and the rest of the fleet is built.
-    let occupy = "systemd-run --quiet --collect --unit=occupier python3 -m http.server 15003";
-    fleet.guest(BUYER).run(occupy).await;
-    let report = controller.try_play("site", &[]).await;
-    report.assert_failed("A different program listens on port 15003");
-    let failed = report.counts("failed");
-    assert_eq!((failed["buyer1"], failed["store1"]), (1, 0), "{}", report.text);
-    fleet.guest(BUYER).run("systemctl stop occupier").await;
-
     // One play takes bare hosts to a mesh, and a second one changes nothing.
-    let built = controller.play("site", &["-vvv"]).await;
-    wait_for_books(&fleet).await;
+    let built = controller.play_and_dump("site").await;
+    wait_for_books(fleet.guest(BUYER)).await;
     assert_no_secret(&fleet, &built.text).await;
     controller.play("site", &[]).await.assert_unchanged();
 
-    // A bad policy changes nothing; one that an Envoy rejects is rolled back.
     let load = Load::start(fleet.guest(BUYER), STORE_PORT, "/books/1").await;
-    controller.write("policy/broken.toml", "[[service]]\nname = 1\n");
-    controller.try_play("release-policy", &[]).await.assert_failed("broken.toml");
-    controller.remove("policy/broken.toml");
-    // Envoy cannot open a folder as its access log.
-    let revision = async || fleet.guest(CONTROL_PLANE).run(REVISION).await;
-    let good = revision().await;
-    fleet.guest(STORE).run("mkdir /var/log/ironmesh-agent/folder").await;
-    controller.write("policy/log.toml", LOG);
-    let rolled_back =
-        controller.try_play("release-policy", &["-e", "ironmesh_policy_timeout=5s"]).await;
-    rolled_back.assert_failed("folder");
-    assert_eq!(revision().await, good);
-    controller.remove("policy/log.toml");
-
-    // Each host is upgraded, and then rebooted, without a failed request.
-    let next = controller.next_revision(&programs.package).await;
-    controller.play("upgrade", &["-e", &next]).await;
+    release_policies(&fleet, &controller).await;
     load.wait_for_requests(REQUESTS_PER_FAULT).await;
     load.finish().await.assert_undisturbed();
-    for guest in fleet.guests() {
-        let version = guest.run("dpkg-query --show --showformat='${Version}' ironmesh").await;
-        assert!(version.ends_with("-2"), "{}: {version}", guest.name());
-        assert_eq!(guest.run(OLD_PROGRAMS).await, "", "{}", guest.name());
-    }
+
     for guest in &fleet.guests()[..usize::from(BUYER) - 1] {
         let load = Load::start(fleet.guest(BUYER), STORE_PORT, "/books/1").await;
         guest.reboot().await;
         load.wait_for_requests(REQUESTS_PER_FAULT).await;
         load.finish().await.assert_undisturbed();
-        wait_for_books(&fleet).await;
+        wait_for_books(fleet.guest(BUYER)).await;
     }
-
-    // A machine leaves, and comes back.
-    let load = Load::start(fleet.guest(BUYER), STORE_PORT, "/books/1").await;
-    controller.play("remove-machine", &["-e", "ironmesh_remove=store2"]).await;
-    load.wait_for_requests(REQUESTS_PER_FAULT).await;
-    controller.play("add-machines", &["-e", &next, "--limit", "store2,cp1"]).await;
-    wait_for_books(&fleet).await;
-    load.finish().await.assert_undisturbed();
 
     // A host without power fails alone.
     let play_reaches_the_machine = "journalctl --since=-3s | grep 'Invoked with'";
@@ -167,8 +127,7 @@ async fn playbooks_build_change_and_remove_a_mesh() {
         fleet.guest(STORE).wait_until("the play", play_reaches_the_machine).await;
         fleet.guest(STORE).lose_power().await;
     };
-    let arguments = ["-e", next.as_str()];
-    let (report, ()) = tokio::join!(controller.try_play("site", &arguments), power_loss);
+    let (report, ()) = tokio::join!(controller.try_play("site", &[]), power_loss);
     let unreachable = report.counts("unreachable");
     assert_eq!((report.code != 0, unreachable["store1"], unreachable["buyer1"]), (true, 1, 0));
     assert!(report.counts("failed").values().all(|count| *count == 0), "{}", report.text);
@@ -177,6 +136,34 @@ async fn playbooks_build_change_and_remove_a_mesh() {
     controller.play("uninstall", &["-e", "ironmesh_uninstall=store2"]).await;
     let after = fleet.guest(SECOND_STORE).run(SNAPSHOT).await;
     assert_same_files(&before, &after);
+}
+
+/// A policy with errors changes nothing. One that an Envoy rejects is rolled back, also by the run after one that was
+/// interrupted.
+async fn release_policies(fleet: &Fleet, controller: &Controller<'_>) {
+    controller.write("policy/broken.toml", "[[service]]\nname = 1\n");
+    controller.try_play("release-policy", &[]).await.assert_failed("broken.toml");
+    controller.remove("policy/broken.toml");
+    // Envoy cannot open a folder as its access log.
+    let revision = async || fleet.guest(CONTROL_PLANE).run(REVISION).await;
+    let good = revision().await;
+    fleet.guest(STORE).run("mkdir /var/log/ironmesh-agent/folder").await;
+    controller.write("policy/log.toml", LOG);
+    let short = ["-e", "ironmesh_policy_timeout=5s"];
+    {
+        let interrupted = controller.try_play("release-policy", &short);
+        let is_released = format!("{REVISION} | grep --invert-match --fixed-strings \"{good}\"");
+        let released = fleet.guest(CONTROL_PLANE).wait_until("the release", &is_released);
+        tokio::select! {
+            report = interrupted => panic!("not interrupted: {}", report.text),
+            _ = released => {}
+        }
+    }
+    let rolled_back = controller.try_play("release-policy", &short).await;
+    rolled_back.assert_failed("folder");
+    assert_eq!(revision().await, good);
+    controller.remove("policy/log.toml");
+    controller.play("release-policy", &[]).await.assert_unchanged();
 }
 
 /// Fails unless two snapshots of a host are the same.

@@ -98,9 +98,14 @@ pub(crate) async fn start() -> Option<Fleet> {
 /// application of the store; no machine is enrolled, or has installed the package.
 pub(crate) async fn boot(count: u8) -> Option<Fleet> {
     let fleet = Fleet::boot_with_package(count).await?;
-    fleet.guest(CONTROL_PLANE).run(&format!("dpkg --install {PACKAGE}")).await;
-    start_parts(&fleet).await;
+    install(&fleet, PACKAGE).await;
     Some(fleet)
+}
+
+/// Installs this package on the host of the control plane, and starts the control plane and the application of the store.
+pub(crate) async fn install(fleet: &Fleet, package: &str) {
+    fleet.guest(CONTROL_PLANE).run(&format!("dpkg --install {package}")).await;
+    start_parts(fleet).await;
 }
 
 async fn start_parts(fleet: &Fleet) {

@@ -61,6 +61,9 @@ impl Site {
 pub(crate) const PACKAGE: &str =
     concat!("/root/ironmesh_", env!("CARGO_PKG_VERSION"), "-1_amd64.deb");
 
+/// The path of the package of the control plane on the guests of [`Fleet::boot_with_packages`].
+pub(crate) const CONTROL_PLANE_PACKAGE: &str = "/root/control-plane.deb";
+
 /// Fleets that this process has booted.
 static FLEETS: AtomicU32 = AtomicU32::new(0);
 
@@ -68,12 +71,22 @@ impl Fleet {
     /// Boots `count` guests with `ironmesh` and `envoy` in `/usr/local/bin`, and waits until all their units have
     /// started. `None` skips the test because root or a program is missing.
     pub(crate) async fn boot(count: u8) -> Option<Self> {
-        Self::boot_with(count, require_ironmesh()?, "/usr/local/bin/ironmesh").await
+        Self::boot_with(count, vec![(require_ironmesh()?, "/usr/local/bin/ironmesh")]).await
     }
 
     /// As [`Self::boot`], with the package [`PACKAGE`] instead of `ironmesh`. No guest has installed it.
     pub(crate) async fn boot_with_package(count: u8) -> Option<Self> {
-        Self::boot_with(count, require_package()?, PACKAGE).await
+        Self::boot_with(count, vec![(require_package()?, PACKAGE)]).await
+    }
+
+    /// As [`Self::boot`], with `machine` as [`PACKAGE`] and with [`CONTROL_PLANE_PACKAGE`] instead of `ironmesh`.
+    pub(crate) async fn boot_with_packages(
+        count: u8,
+        control_plane: PathBuf,
+        machine: PathBuf,
+    ) -> Option<Self> {
+        let packages = vec![(machine, PACKAGE), (control_plane, CONTROL_PLANE_PACKAGE)];
+        Self::boot_with(count, packages).await
     }
 
     /// Boots guests that have no program of the mesh, each with its release of Debian, and Consul if `consul` is its
@@ -89,13 +102,12 @@ impl Fleet {
         Some(Self::boot_roots(&debians?, consul.into_iter().collect()).await)
     }
 
-    async fn boot_with(count: u8, program: PathBuf, path: &'static str) -> Option<Self> {
-        let envoy = require_envoy()?;
+    async fn boot_with(count: u8, mut programs: Vec<(PathBuf, &'static str)>) -> Option<Self> {
+        programs.push((require_envoy()?, "/usr/local/bin/envoy"));
         let debian = require_debian()?;
-        let programs = vec![
-            (fs::canonicalize(program).unwrap(), path),
-            (fs::canonicalize(envoy).unwrap(), "/usr/local/bin/envoy"),
-        ];
+        for (program, _) in &mut programs {
+            *program = fs::canonicalize(&*program).unwrap();
+        }
         Some(Self::boot_roots(&vec![debian; usize::from(count)], programs).await)
     }
 

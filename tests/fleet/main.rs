@@ -24,3 +24,4 @@ mod network;
 mod outage;
 mod packages;
 mod power;
+mod skew;

@@ -101,6 +101,12 @@ pub fn require_package() -> Option<PathBuf> {
     Some(package)
 }
 
+/// The path of the package of the pinned version (`tests/fleet/other-version`); `None` as in [`Programs::find`].
+pub fn require_other_version() -> Option<PathBuf> {
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/other-version/ironmesh.deb");
+    require("OTHER_DEB", built, "`scripts/get-other-version.sh` builds it")
+}
+
 /// The path of the load generator; `None` as in [`Programs::find`].
 pub fn require_bench() -> Option<PathBuf> {
     let remedy = "`cargo build --workspace --bins` builds it";

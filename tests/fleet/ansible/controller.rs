@@ -17,11 +17,27 @@ use crate::fleet::Fleet;
 /// The longest play. One of this suite takes a minute.
 const LONGEST_PLAY: Duration = Duration::from_secs(600);
 
-const NEXT_REVISION: &str = r#"
+/// The same program, with another version in its package, in `--version` and in its metrics.
+const OTHER_VERSION: &str = r#"
 dpkg-deb --raw-extract "$1" "$2"
-sed --in-place 's/^\(Version: .*\)-1$/\1-2/' "$2/DEBIAN/control"
+sed --in-place "s/^Version: .*/Version: $4-1/" "$2/DEBIAN/control"
+sed --in-place "s/$5/$4/g" "$2/usr/bin/ironmesh"
+eval "$6"
 dpkg-deb -Zgzip -z1 --build --root-owner-group "$2" "$3" >&2
+rm -r "$2"
 "#;
+
+/// Prints all that the run knows about each host.
+const DUMP: &str = r"
+- import_playbook: PLAYBOOK
+- hosts: all
+  gather_facts: false
+  tasks:
+    - debug:
+        var: hostvars[inventory_hostname]
+    - debug:
+        var: vars
+";
 
 /// Runs plays of the collection in this repository on the guests of a fleet.
 #[derive(Debug)]
@@ -73,15 +89,39 @@ impl<'fleet> Controller<'fleet> {
         Self { variables: variables.to_string(), ..self }
     }
 
-    /// Makes a package of the next revision out of `package`, and returns the variables of a play that installs it.
-    pub(crate) async fn next_revision(&self, package: &Path) -> String {
-        let folder = self.folder.path();
-        let name = package.file_name().unwrap().to_string_lossy().replace("-1_", "-2_");
+    /// Makes a package of another version out of `package`, and returns the variables of a play that installs it. The
+    /// version has as many characters. `change` is a snippet of sh that changes the files in the folder `$2`.
+    pub(crate) async fn other_version(
+        &self,
+        package: &Path,
+        version: &str,
+        change: &str,
+    ) -> String {
+        let (folder, own) = (self.folder.path(), env!("CARGO_PKG_VERSION"));
+        assert_eq!(version.len(), own.len());
+        let name = package.file_name().unwrap().to_string_lossy().replace(own, version);
         let next = folder.join(name);
-        let args = [package, &folder.join("next"), &next];
-        let made = Command::new("sh").args(["-euc", NEXT_REVISION, "sh"]).args(args).status();
+        let mut make = Command::new("sh");
+        make.args(["-euc", OTHER_VERSION, "sh"]).args([package, &folder.join("next"), &next]);
+        let made = make.args([version, &own.replace('.', "\\."), change]).status();
         assert!(made.await.unwrap().success());
-        json!({ "ironmesh_package_file": next, "ironmesh_package_release": "2" }).to_string()
+        let package = json!({ "ironmesh_package_file": next, "ironmesh_version": version });
+        let mut variables = self.backup_variables();
+        variables.as_object_mut().unwrap().extend(package.as_object().unwrap().clone());
+        variables.to_string()
+    }
+
+    /// The variables of a play with the folders of backups.
+    pub(crate) fn backup_variables(&self) -> Value {
+        json!({
+            "ironmesh_backup_folder": self.backup(),
+            "ironmesh_backup_key_folder": self.folder.path().join("backup-key"),
+        })
+    }
+
+    /// The folder of the controller with the backups of states.
+    pub(crate) fn backup(&self) -> PathBuf {
+        self.folder.path().join("backup")
     }
 
     /// Removes a file of the inventory.
@@ -108,14 +148,31 @@ impl<'fleet> Controller<'fleet> {
         report
     }
 
+    /// Runs a playbook of the collection with the most output, and prints all that the run knows at its end.
+    pub(crate) async fn play_and_dump(&self, name: &str) -> PlayReport {
+        let playbook = playbook(name);
+        let dump = self.folder.path().join("dump.yml");
+        fs::write(&dump, DUMP.replace("PLAYBOOK", playbook.to_str().unwrap())).unwrap();
+        let report = self.run_playbook(&dump, &["-vvv"]).await;
+        assert_eq!(report.code, 0, "{}", report.text);
+        assert!(report.text.contains("ansible_play_hosts_all"), "no dump: {}", report.text);
+        report
+    }
+
     /// Runs a playbook of the collection, or a file below `deploy-ansible`.
     pub(crate) async fn try_play(&self, name: &str, arguments: &[&str]) -> PlayReport {
-        let folder = if name.contains('/') { "" } else { "playbooks/" };
-        let play = repository().join(format!("deploy-ansible/{folder}{name}.yml"));
+        self.run_playbook(&playbook(name), arguments).await
+    }
+
+    async fn run_playbook(&self, play: &Path, arguments: &[&str]) -> PlayReport {
+        let name = play.file_stem().unwrap().to_string_lossy();
         let mut command = self.command(self.programs.join("ansible-playbook"), self.folder.path());
         command.arg("--inventory").arg(self.inventory()).arg(play);
         command.arg("--extra-vars").arg(&self.variables).args(arguments);
-        report(&format!("{name} {}", arguments.join(" ")), command).await
+        // Without the variables in JSON, which are long.
+        let shown = arguments.iter().filter(|argument| !argument.starts_with('{'));
+        let shown: Vec<_> = shown.copied().collect();
+        report(&format!("{name} {}", shown.join(" ")), command).await
     }
 
     /// Runs a snippet of bash in a folder of this machine, and expects that it succeeds.
@@ -150,7 +207,7 @@ async fn report(name: &str, mut command: Command) -> PlayReport {
     let begin = Instant::now();
     let output = timeout(LONGEST_PLAY, command.spawn().unwrap().wait_with_output()).await;
     let output = output.unwrap_or_else(|_| panic!("{name} does not end")).unwrap();
-    eprintln!("{name}: {:.1} s", begin.elapsed().as_secs_f32());
+    eprintln!("step {name}: {:.1} s", begin.elapsed().as_secs_f32());
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     PlayReport { code: output.status.code().unwrap_or(-1), text }
 }
@@ -181,6 +238,12 @@ impl PlayReport {
         let text = self.text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(self.code != 0 && text.contains(words), "no {words:?}: {}", self.text);
     }
+}
+
+/// The path of a playbook of the collection, or of a file below `deploy-ansible`.
+fn playbook(name: &str) -> PathBuf {
+    let folder = if name.contains('/') { "" } else { "playbooks/" };
+    repository().join(format!("deploy-ansible/{folder}{name}.yml"))
 }
 
 /// The root of this repository.

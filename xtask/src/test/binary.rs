@@ -64,7 +64,7 @@ impl Binary {
         let mut command = Command::new(&self.program);
         // Only the JSON output has the time of each test. Stable libtest supports it with this variable.
         command
-            .args(["-Zunstable-options", "--format=json", "--report-time"])
+            .args(["-Zunstable-options", "--format=json", "--report-time", "--show-output"])
             .arg(format!("--test-threads={threads}"))
             .args(filters)
             .env("RUSTC_BOOTSTRAP", "1")

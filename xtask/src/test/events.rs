@@ -1,9 +1,14 @@
 //! The output of a test binary: libtest's events, one JSON line each.
+//!
+//! The report has the output of failed tests, and of the others the lines that begin with [`STEP`].
 
 use std::process::ExitStatus;
 use std::time::Duration;
 
 use serde::Deserialize;
+
+/// The begin of a line with the duration of a step of a long test.
+const STEP: &str = "step ";
 
 /// One event of libtest.
 #[derive(Debug, Deserialize)]
@@ -97,8 +102,20 @@ impl Outcome {
         self.tests.len() - self.passed() + usize::from(self.fault.is_some())
     }
 
-    /// Prints the failures with their output, and a line for the suite.
+    /// Prints the report, and a line for the suite.
     pub(super) fn print(&self) {
+        let (passed, failed, ignored) = (self.passed(), self.failed(), self.ignored);
+        let took = self.took.as_secs_f64();
+        // One call, since other suites print at the same time.
+        println!(
+            "{}{:32} {passed:5} passed {failed:3} failed {ignored:3} ignored {took:6.1} s",
+            self.report(),
+            self.name
+        );
+    }
+
+    /// The failures with their output, and the steps of the other tests.
+    fn report(&self) -> String {
         let mut text = String::new();
         for test in self.tests.iter().filter(|test| test.has_failed) {
             text.extend(["---- ", &self.name, "::", &test.name, "\n", &test.output, "\n"]);
@@ -106,13 +123,12 @@ impl Outcome {
         if self.fault.is_some() {
             text.push_str(&self.stray);
         }
-        let (passed, failed, ignored) = (self.passed(), self.failed(), self.ignored);
-        let took = self.took.as_secs_f64();
-        // One call, since other suites print at the same time.
-        println!(
-            "{text}{:32} {passed:5} passed {failed:3} failed {ignored:3} ignored {took:6.1} s",
-            self.name
-        );
+        for test in self.tests.iter().filter(|test| !test.has_failed) {
+            for step in test.output.lines().filter_map(|line| line.strip_prefix(STEP)) {
+                text.extend([&self.name, "::", &test.name, ": ", step, "\n"]);
+            }
+        }
+        text
     }
 }
 
@@ -132,6 +148,15 @@ mod tests {
         outcome.end(ExitStatus::from_raw(6), Duration::ZERO, "aborted");
         assert_eq!((outcome.passed(), outcome.failed()), (1, 1));
         assert!(outcome.stray.contains("not an event") && outcome.stray.contains("aborted"));
+    }
+
+    #[test]
+    fn steps_of_a_passed_test_are_in_the_report() {
+        let mut outcome = Outcome::new("it");
+        outcome.add_line(
+            r#"{ "type": "test", "name": "a", "event": "ok", "exec_time": 1.0, "stdout": "noise\nstep site: 3 s\n" }"#,
+        );
+        assert_eq!(outcome.report(), "it::a: site: 3 s\n");
     }
 
     #[test]

@@ -1,0 +1,161 @@
+//! Upgrades, and machines that leave and return: four hosts of the bookstore, without its warehouse.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use fs_err as fs;
+
+use super::controller::Controller;
+use super::{CONTROL_PLANE, Programs, RELEASES, SECOND_STORE, STORE_PORT, wait_for_books};
+use crate::fleet::Fleet;
+use crate::guest::Guest;
+use crate::load::{Load, REQUESTS_PER_FAULT};
+
+/// The host of the buyer.
+const BUYER: u8 = 4;
+
+/// The processes that run a program which is not installed any more. The supervisor may: it is never restarted.
+const OLD_PROGRAMS: &str = "for unit in ironmesh ironmesh-agent; do \
+    pid=$(systemctl show --property MainPID --value $unit); \
+    [ $pid = 0 ] || ! ls -l /proc/$pid/exe | grep deleted || true; done";
+
+/// The number of tokens that can be used.
+const UNUSED_TOKENS: &str = "ironmesh proxy token list --output json | python3 -c 'import json, sys; \
+    print(sum(one[\"state\"] == \"unused\" for one in json.load(sys.stdin)[\"tokens\"]))'";
+
+/// Makes a package whose agent does not start.
+const BREAK_AGENT: &str = "cd \"$2/usr/lib/systemd/system\"; \
+    sed --in-place 's/^ExecStart=.*/ExecStart=false/' ironmesh-agent.service; cd \"$OLDPWD\"";
+
+/// The hot restarts of the Envoy of a machine.
+const EPOCH: &str = "runuser -u ironmesh-proxy -- ironmesh agent status --output json | python3 -c 'import json, sys; \
+    print(json.load(sys.stdin)[\"supervisor\"][\"envoy\"][\"epoch\"])'";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn playbooks_upgrade_and_replace_machines_of_a_mesh() {
+    let Some(programs) = Programs::find() else { return };
+    let Some(fleet) = Fleet::boot_bare(&RELEASES[..usize::from(BUYER)], None).await else { return };
+    let controller = Controller::new(&fleet, &programs.ansible, "static").await;
+    let controller = controller.with_variables(&programs.variables());
+    let hosts = fs::read_to_string(controller.inventory().join("hosts.yml")).unwrap();
+    let (hosts, buyer) = hosts.split_once("        bookwarehouse:").unwrap();
+    let buyer =
+        buyer.split_once("        bookbuyer:").unwrap().1.replace("10.77.0.15", "10.77.0.14");
+    let hosts = format!("{hosts}        bookbuyer:{buyer}");
+    controller.write("hosts.yml", &hosts);
+    controller.play("examples/bookstore", &[]).await;
+    controller.play("site", &[]).await;
+    wait_for_books(fleet.guest(BUYER)).await;
+
+    let load = Load::start(fleet.guest(BUYER), STORE_PORT, "/books/1").await;
+    let next = upgrade(&fleet, &controller, &programs).await;
+    fleet.guest(CONTROL_PLANE).run("ironmesh proxy token --service shop/bookstore").await;
+    controller.play("rotate", &["-e", &next]).await;
+    assert_eq!(fleet.guest(CONTROL_PLANE).run(UNUSED_TOKENS).await, "0");
+    leave_and_return(&fleet, &controller, &next).await;
+    load.wait_for_requests(REQUESTS_PER_FAULT).await;
+    load.finish().await.assert_undisturbed();
+    return_of_a_dead_machine(&fleet, &controller, &next).await;
+
+    // The way back to an earlier version: its state. Machines that have joined since are not in it.
+    let earlier = controller.backup_variables().to_string();
+    let replace = ["-e", &earlier, "-e", "ironmesh_restore_replace=true"];
+    controller.play("restore", &replace).await;
+    let restored = fleet.guest(CONTROL_PLANE).run("ironmesh --version; ironmesh proxy list").await;
+    let version = concat!("ironmesh ", env!("CARGO_PKG_VERSION"), "\n");
+    assert!(restored.starts_with(version), "{restored}");
+    let synced = restored.lines().filter(|line| line.contains("SYNCED"));
+    assert_eq!(synced.count(), 2, "{restored}");
+
+    // A host without the authority of the mesh is no second control plane.
+    let second = "cp1: { ansible_host: 10.77.0.11 }\n        store2: {}";
+    controller.write("hosts.yml", &hosts.replace("cp1: { ansible_host: 10.77.0.11 }", second));
+    let refused = controller.try_play("site", &["-e", &next]).await;
+    refused.assert_failed("which do not belong to one mesh");
+    refused.assert_unchanged();
+}
+
+/// Upgrades under load, and returns the variables of the new version: first one machine, which is newer than the control
+/// plane then; then all, up to a canary that fails; then all.
+async fn upgrade(fleet: &Fleet, controller: &Controller<'_>, programs: &Programs) -> String {
+    let version = async |guest: &Guest| {
+        guest.run("dpkg-query --show --showformat='${Version}' ironmesh").await
+    };
+    let [first, broken, next] = ["0.3.0", "0.3.1", "0.3.2"];
+    let first = controller.other_version(&programs.package, first, "").await;
+    let refused = controller.try_play("site", &["-e", &first]).await;
+    refused.assert_failed("Run `upgrade.yml`");
+    refused.assert_unchanged();
+    controller.play("upgrade", &["-e", &first, "--limit", "store2"]).await;
+    wait_for_books(fleet.guest(BUYER)).await;
+
+    let broken = controller.other_version(&programs.package, broken, BREAK_AGENT).await;
+    controller
+        .try_play("upgrade", &["-e", &broken, "-e", "ironmesh_machine_ready_timeout=5"])
+        .await
+        .assert_failed("The machine is not ready");
+    let mut versions = Vec::new();
+    for guest in fleet.guests() {
+        versions.push(version(guest).await);
+    }
+    let own = concat!(env!("CARGO_PKG_VERSION"), "-1");
+    assert_eq!(versions, ["0.3.1-1", "0.3.1-1", "0.3.0-1", own]);
+    let backup = controller.backup().join("cp1/state.redb");
+    let mode = fs::metadata(backup).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+
+    // As after a run that has changed the settings, and ended before their use.
+    fleet.guest(BUYER).run("touch /etc/ironmesh/agent.toml").await;
+    let next = controller.other_version(&programs.package, next, "").await;
+    controller.play("upgrade", &["-e", &next]).await;
+    assert_eq!(fleet.guest(BUYER).run(EPOCH).await, "1");
+    for guest in fleet.guests() {
+        assert_eq!(version(guest).await, "0.3.2-1", "{}", guest.name());
+        assert_eq!(guest.run("ironmesh --version").await, "ironmesh 0.3.2", "{}", guest.name());
+        assert_eq!(guest.run(OLD_PROGRAMS).await, "", "{}", guest.name());
+    }
+    controller
+        .try_play("upgrade", &["-e", &first, "--tags", "control_plane_preflight"])
+        .await
+        .assert_failed("Return to it by `restore.yml`");
+    next
+}
+
+/// What prevents a join ends the play at its host, with the reason.
+async fn refuse_to_add(fleet: &Fleet, controller: &Controller<'_>, add: &[&str]) {
+    let occupy = "systemd-run --quiet --collect --unit=occupier python3 -m http.server 15003";
+    fleet.guest(SECOND_STORE).run(occupy).await;
+    let unreachable = r#"{"ironmesh_machine_control_plane_urls": ["https://10.77.0.99:15129"], "ironmesh_machine_ready_timeout": 2}"#;
+    for (variable, message) in [
+        ("ironmesh_machine_ready_timeout=30", "A different program listens on port 15003"),
+        (unreachable, "The machine does not reach 10.77.0.99:15129"),
+        ("ironmesh_machine_token_ttl=1s", "The machine did not join"),
+    ] {
+        let report = controller.try_play("add-machines", &[add, &["-e", variable]].concat()).await;
+        report.assert_failed(message);
+        assert_eq!(report.counts("failed")["store2"], 1, "{}", report.text);
+        fleet.guest(SECOND_STORE).run("systemctl stop occupier || true").await;
+    }
+}
+
+/// A machine leaves and comes back.
+async fn leave_and_return(fleet: &Fleet, controller: &Controller<'_>, next: &str) {
+    let add = ["-e", next, "--limit", "store2,cp1"];
+    controller.play("remove-machine", &["-e", "ironmesh_remove=store2"]).await;
+    refuse_to_add(fleet, controller, &add).await;
+    controller.play("add-machines", &add).await;
+    wait_for_books(fleet.guest(BUYER)).await;
+}
+
+/// A machine that has died is removed, and comes back as a new proxy.
+async fn return_of_a_dead_machine(fleet: &Fleet, controller: &Controller<'_>, next: &str) {
+    let add = ["-e", next, "--limit", "store2,cp1"];
+    fleet.guest(SECOND_STORE).lose_power().await;
+    controller.play("remove-machine", &["-e", "ironmesh_remove=store2"]).await;
+    fleet.guest(CONTROL_PLANE).run("ironmesh status").await;
+    fleet.guest(SECOND_STORE).boot().await;
+    controller.try_play("add-machines", &add).await.assert_failed("ironmesh_machine_reenroll");
+    controller
+        .play("add-machines", &[&add[..], &["-e", "ironmesh_machine_reenroll=true"]].concat())
+        .await;
+    wait_for_books(fleet.guest(BUYER)).await;
+}
