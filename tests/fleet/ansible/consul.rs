@@ -1,10 +1,11 @@
 //! Services that are registered in Consul join the mesh, and leave it: two of one host, one of them registered by others.
+//! The hosts come from Consul, too.
 
 use fs_err as fs;
 use ironmesh_tests::programs::require_consul;
 use serde_json::{Value, json};
 
-use super::controller::Controller;
+use super::controller::{Controller, repository};
 use super::{Programs, RELEASES};
 use crate::bookstore::CURL;
 use crate::fleet::Fleet;
@@ -55,9 +56,19 @@ sources = [{ name = "caller" }]
 rules = [{ kind = "HTTPRouteGroup", name = "all" }]
 "#;
 
-/// The inventory. Controller and machines have the token in files.
+/// The groups of the nodes, which have the names of their guests.
+const GROUPS: &str = "
+[ironmesh_control_planes]
+vm1
+[sellers]
+vm2
+vm3
+[callers]
+vm4
+";
+
+/// The variables of the groups. Controller and machines have the token in files.
 fn inventory() -> Value {
-    let host = |number: u8| json!({ "ansible_host": format!("10.77.0.{}", 10 + number) });
     let services = json!([
         { "name": "stock", "service": "shop/stock" },
         {
@@ -75,7 +86,6 @@ fn inventory() -> Value {
         },
         "children": {
             "ironmesh_control_planes": {
-                "hosts": { "cp1": host(SERVER) },
                 "vars": {
                     "ironmesh_control_plane_consul": { "agents": ["http://127.0.0.1:8500"] },
                     "ironmesh_control_plane_consul_token_file": "consul-token",
@@ -83,14 +93,12 @@ fn inventory() -> Value {
             },
             "ironmesh_machines": { "children": {
                 "sellers": {
-                    "hosts": { "seller1": host(FIRST), "seller2": host(SECOND) },
                     "vars": {
                         "ironmesh_consul_services": services,
                         "ironmesh_consul_token_file": "/etc/consul-token",
                     },
                 },
                 "callers": {
-                    "hosts": { "caller1": host(CALLER) },
                     "vars": {
                         "ironmesh_machine_services": ["shop/caller"],
                         "ironmesh_machine_upstreams":
@@ -143,6 +151,8 @@ async fn start_consul(guest: &Guest) {
     });
     if is_server {
         settings["bootstrap_expect"] = json!(1);
+        // The controller reads the nodes.
+        settings["client_addr"] = json!(format!("127.0.0.1 {address}"));
     }
     guest.write("/etc/consul.json", settings.to_string()).await;
     guest.write("/etc/consul-token", TOKEN).await;
@@ -186,10 +196,17 @@ async fn services_in_consul_join_and_leave_by_one_variable() {
     }
     let stock = consul(fleet.guest(FIRST), "/v1/agent/service/stock").await;
     let controller = Controller::new(&fleet, &programs.ansible, "static").await;
-    let controller = controller.with_variables(&programs.variables());
+    let address = "http://10.77.0.11:8500".to_owned();
+    let controller = controller
+        .with_variables(&programs.variables())
+        .with_environment([("CONSUL_HTTP_ADDR", address), ("CONSUL_HTTP_TOKEN", TOKEN.to_owned())]);
     let folder = controller.inventory();
     fs::remove_dir_all(&folder).unwrap();
-    controller.write("hosts.yml", &inventory().to_string());
+    let program = repository().join("deploy-ansible/inventories/consul/consul.py");
+    fs::create_dir_all(&folder).unwrap();
+    fs::copy(program, folder.join("consul.py")).unwrap();
+    controller.write("consul-groups.ini", GROUPS);
+    controller.write("groups.yml", &inventory().to_string());
     controller.write("policy/shop.toml", POLICY);
     controller.write("consul-token", TOKEN);
 
@@ -208,7 +225,7 @@ async fn services_in_consul_join_and_leave_by_one_variable() {
     for port in [STOCK, BOOKS] {
         let load = Load::start(caller, port, "/").await;
         if port == STOCK {
-            controller.play("remove-machine", &["-e", "ironmesh_remove=seller1"]).await;
+            controller.play("remove-machine", &["-e", "ironmesh_remove=vm2"]).await;
         }
         load.wait_for_requests(REQUESTS_PER_FAULT).await;
         load.finish().await.assert_undisturbed();

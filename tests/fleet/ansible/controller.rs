@@ -49,6 +49,8 @@ pub(crate) struct Controller<'fleet> {
     programs: PathBuf,
     /// The variables of every play.
     variables: String,
+    /// The environment variables of every play.
+    environment: Vec<(&'static str, String)>,
 }
 
 /// The end of a play.
@@ -66,7 +68,8 @@ impl<'fleet> Controller<'fleet> {
         let folder = tempfile::tempdir().unwrap();
         let source = repository().join("deploy-ansible");
         let programs = programs.join("bin");
-        let controller = Self { fleet, folder, programs, variables: "{}".to_owned() };
+        let (variables, environment) = ("{}".to_owned(), Vec::new());
+        let controller = Self { fleet, folder, programs, variables, environment };
         let copy = r#"
             ssh-keygen -q -t ed25519 -N '' -C controller -f "$1/key"
             cp -r "$2" "$1/inventory"
@@ -87,6 +90,14 @@ impl<'fleet> Controller<'fleet> {
     /// Gives every play these variables.
     pub(crate) fn with_variables(self, variables: &Value) -> Self {
         Self { variables: variables.to_string(), ..self }
+    }
+
+    /// Gives every play these environment variables.
+    pub(crate) fn with_environment(
+        self,
+        environment: impl IntoIterator<Item = (&'static str, String)>,
+    ) -> Self {
+        Self { environment: environment.into_iter().collect(), ..self }
     }
 
     /// Makes a package of another version out of `package`, and returns the variables of a play that installs it. The
@@ -196,6 +207,7 @@ impl<'fleet> Controller<'fleet> {
         command.env("ANSIBLE_SSH_CONTROL_PATH_DIR", own.join("control"));
         command.env("ANSIBLE_HOST_KEY_CHECKING", "False").env("ANSIBLE_PIPELINING", "True");
         command.env("ANSIBLE_SSH_ARGS", "-C -o ControlMaster=auto -o ControlPersist=60s -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR");
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command.env("ANSIBLE_FORCE_COLOR", "False").env("ANSIBLE_NOCOWS", "1");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
         command
