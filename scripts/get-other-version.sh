@@ -4,7 +4,7 @@
 #
 # usage: scripts/get-other-version.sh
 #
-# It needs the history of the repository, and what `make test` needs. Ten minutes, once for each commit.
+# It needs the history of the repository, and what `make test` needs. Five minutes on two cores, once for each commit.
 set -eu
 
 say() { echo "get-other-version: $*" >&2; }
@@ -23,7 +23,7 @@ if [ "$(cat "$home/commit" 2>/dev/null)" = "$commit" ]; then exit 0; fi
 git cat-file -e "$commit^{commit}" 2>/dev/null ||
     fail "the history has no commit $commit" "fetch it: git fetch --unshallow, or git fetch origin $commit"
 
-say "building $commit (ten minutes, once)"
+say "building $commit (five minutes, once)"
 rm -rf "$home"
 mkdir -p "$home/source"
 git archive "$commit" | tar -x -C "$home/source"
