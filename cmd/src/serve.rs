@@ -2,12 +2,11 @@
 
 mod reload;
 mod signals;
-mod signs_of_life;
 
 use anyhow::bail;
 use ironmesh_agent_envoy::Notifier;
 use ironmesh_config_settings::PolicyLocation;
-use ironmesh_control_plane::Running;
+use ironmesh_control_plane::{Running, SignsOfLife};
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::{Output, ServeArguments};
@@ -15,7 +14,6 @@ use crate::log;
 use crate::resolved_settings::ResolvedSettings;
 use reload::SettingsReload;
 use signals::{Signal, Signals};
-use signs_of_life::SignsOfLife;
 
 /// Runs the control plane until a signal stops it. With JSON output, the reason of a failure is a line of the
 /// log.

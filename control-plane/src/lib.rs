@@ -28,6 +28,7 @@ mod reconciler;
 mod register;
 mod revocation;
 mod sidecars;
+mod signs_of_life;
 mod start;
 mod state_watch;
 
@@ -36,4 +37,5 @@ pub use journal::user_name;
 pub use policy_source::current_release;
 pub use providers::azure_options;
 pub use question::advice;
+pub use signs_of_life::SignsOfLife;
 pub use start::{Options, Running, start};

@@ -9,14 +9,15 @@ use tokio::sync::watch;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 /// The signs of life for the watchdog.
-pub(super) struct SignsOfLife {
+#[derive(Debug)]
+pub struct SignsOfLife {
     interval: Option<Interval>,
     heartbeat: watch::Receiver<()>,
 }
 
 impl SignsOfLife {
     /// Signs of life in this interval, or none without a watchdog.
-    pub(super) fn new(watchdog: Option<Duration>, heartbeat: watch::Receiver<()>) -> Self {
+    pub fn new(watchdog: Option<Duration>, heartbeat: watch::Receiver<()>) -> Self {
         let interval = watchdog.map(|duration| {
             let mut interval = interval(duration);
             interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -26,7 +27,7 @@ impl SignsOfLife {
     }
 
     /// Waits until the next sign of life is due. It never is while the reconciler hangs.
-    pub(super) async fn due(&mut self) {
+    pub async fn due(&mut self) {
         let Some(interval) = &mut self.interval else { return std::future::pending().await };
         loop {
             interval.tick().await;
