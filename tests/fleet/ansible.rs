@@ -120,6 +120,8 @@ async fn playbooks_build_change_and_remove_a_mesh() {
         load.finish().await.assert_undisturbed();
         wait_for_books(fleet.guest(BUYER)).await;
     }
+    // The copy of the policy of a release that was interrupted.
+    fleet.guest(CONTROL_PLANE).run("! ls -d /var/tmp/ironmesh-policy-*").await;
 
     // A host without power fails alone.
     let play_reaches_the_machine = "journalctl --since=-3s | grep 'Invoked with'";

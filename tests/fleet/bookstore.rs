@@ -8,6 +8,9 @@ pub(crate) const CONTROL_PLANE: u8 = 1;
 pub(crate) const STORE: u8 = 2;
 pub(crate) const BUYER: u8 = 3;
 
+/// The folder of a proxy that was enrolled by hand.
+pub(crate) const FOLDER: &str = "/etc/ironmesh/proxy";
+
 /// The local port of the bookstore on the guest of the buyer.
 pub(crate) const STORE_PORT: u16 = 14001;
 
@@ -141,9 +144,19 @@ pub(crate) async fn wait_until_ready(guest: &Guest) {
     guest.wait_until("the control plane to be ready", &ready).await;
 }
 
-/// Enrolls a machine by a token, and starts its Envoy as a unit with the command that `agent join` prints.
-pub(crate) async fn join(fleet: &Fleet, number: u8, service: &str, options: &str) {
+async fn join(fleet: &Fleet, number: u8, service: &str, options: &str) {
     let (control_plane, machine) = (fleet.guest(CONTROL_PLANE), fleet.guest(number));
+    join_by_hand(control_plane, machine, service, options, "ironmesh-envoy").await;
+}
+
+/// Enrolls a machine by a token, and starts its Envoy as this unit with the command that `agent join` prints.
+pub(crate) async fn join_by_hand(
+    control_plane: &Guest,
+    machine: &Guest,
+    service: &str,
+    options: &str,
+    unit: &str,
+) {
     let token = format!(
         "ironmesh proxy token --service {service} --address {}/32 --output json",
         machine.address()
@@ -154,18 +167,19 @@ pub(crate) async fn join(fleet: &Fleet, number: u8, service: &str, options: &str
     machine.write("/run/ironmesh-token", part("/tokens/0/token")).await;
     let joined = machine
         .run(&format!(
-            "ironmesh agent join https://vm1:15129 --token-file /run/ironmesh-token --ca-hash {} \
-             --address {} {options} --out /etc/ironmesh/proxy
+            "ironmesh agent join https://{}:15129 --token-file /run/ironmesh-token --ca-hash {} \
+             --address {} {options} --out {FOLDER}
              rm /run/ironmesh-token
              useradd --system envoy
-             chown -R envoy: /etc/ironmesh/proxy",
+             chown -R envoy: {FOLDER}",
+            part("/enrollment/0/0"),
             part("/ca_hashes/0"),
             machine.address()
         ))
         .await;
     let command = joined.lines().find(|line| line.trim().starts_with("envoy -c"));
     let command = command.unwrap_or_else(|| panic!("no command: {joined}")).trim();
-    machine.install_unit("ironmesh-envoy", &ENVOY_UNIT.replace("COMMAND", command)).await;
+    machine.install_unit(unit, &ENVOY_UNIT.replace("COMMAND", command)).await;
 }
 
 /// Allows the buyer to read books.

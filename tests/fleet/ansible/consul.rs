@@ -88,7 +88,7 @@ fn inventory() -> Value {
             "ironmesh_control_planes": {
                 "vars": {
                     "ironmesh_control_plane_consul": { "agents": ["http://127.0.0.1:8500"] },
-                    "ironmesh_control_plane_consul_token_file": "consul-token",
+                    "ironmesh_control_plane_consul_token_file": "consul-token.txt",
                 },
             },
             "ironmesh_machines": { "children": {
@@ -208,7 +208,7 @@ async fn services_in_consul_join_and_leave_by_one_variable() {
     controller.write("consul-groups.ini", GROUPS);
     controller.write("groups.yml", &inventory().to_string());
     controller.write("policy/shop.toml", POLICY);
-    controller.write("consul-token", TOKEN);
+    controller.write("consul-token.txt", TOKEN);
 
     let built = controller.play("site", &["-vvv"]).await;
     assert!(!built.text.contains(TOKEN), "the output of a play has the Consul token");

@@ -3,9 +3,11 @@
 use std::os::unix::fs::PermissionsExt as _;
 
 use fs_err as fs;
+use serde_json::json;
 
 use super::controller::Controller;
 use super::{CONTROL_PLANE, Programs, RELEASES, SECOND_STORE, STORE_PORT, wait_for_books};
+use crate::bookstore::{self, FOLDER};
 use crate::fleet::Fleet;
 use crate::guest::Guest;
 use crate::load::{Load, REQUESTS_PER_FAULT};
@@ -21,6 +23,13 @@ const OLD_PROGRAMS: &str = "for unit in ironmesh ironmesh-agent; do \
 /// The number of tokens that can be used.
 const UNUSED_TOKENS: &str = "ironmesh proxy token list --output json | python3 -c 'import json, sys; \
     print(sum(one[\"state\"] == \"unused\" for one in json.load(sys.stdin)[\"tokens\"]))'";
+
+/// The unit of an Envoy that was started by hand.
+const BY_HAND: &str = "envoy-proxy";
+
+/// The names of the proxies.
+const PROXIES: &str = "ironmesh proxy list --output json | python3 -c 'import json, sys; \
+    print(sorted(one[\"name\"] for one in json.load(sys.stdin)))'";
 
 /// Makes a package whose agent does not start.
 const BREAK_AGENT: &str = "cd \"$2/usr/lib/systemd/system\"; \
@@ -82,9 +91,11 @@ async fn playbooks_upgrade_and_replace_machines_of_a_mesh() {
     fleet.guest(CONTROL_PLANE).run("ironmesh proxy token --service shop/bookstore").await;
     controller.play("rotate", &["-e", &next]).await;
     assert_eq!(fleet.guest(CONTROL_PLANE).run(UNUSED_TOKENS).await, "0");
-    leave_and_return(fleet, &controller, &next).await;
+    let add = ["-e", next.as_str(), "--limit", "store2,cp1"];
+    leave_and_return_by_hand(fleet, &controller, &add).await;
     load.wait_for_requests(REQUESTS_PER_FAULT).await;
     load.finish().await.assert_undisturbed();
+    adopt(fleet, &controller, &add).await;
 
     // A host without the authority of the mesh is no second control plane.
     let second = "cp1: { ansible_host: 10.77.0.11 }\n        store2: {}";
@@ -171,28 +182,49 @@ async fn upgrade(fleet: &Fleet, controller: &Controller<'_>, programs: &Programs
     next
 }
 
-/// What prevents a join ends the play at its host, with the reason.
+/// What prevents a join ends the play at its host, with the reason. Each row has what happens on the host before, and
+/// after it.
 async fn refuse_to_add(fleet: &Fleet, controller: &Controller<'_>, add: &[&str]) {
     let occupy = "systemd-run --quiet --collect --unit=occupier python3 -m http.server 15003";
-    fleet.guest(SECOND_STORE).run(occupy).await;
+    let other_system = "sed 's/debian/slackware/gI' /etc/os-release >/run/os-release; \
+        mount --bind /run/os-release /usr/lib/os-release";
     let unreachable = r#"{"ironmesh_machine_control_plane_urls": ["https://10.77.0.99:15129"], "ironmesh_machine_ready_timeout": 2}"#;
-    for (variable, message) in [
-        ("ironmesh_machine_ready_timeout=30", "A different program listens on port 15003"),
-        (unreachable, "The machine does not reach 10.77.0.99:15129"),
-        ("ironmesh_machine_token_ttl=1s", "The machine did not join"),
+    let (free, none) = ("systemctl stop occupier", "true");
+    for (before, after, variable, message) in [
+        (other_system, "umount /usr/lib/os-release", "ironmesh_os_check=fail", "is not supported"),
+        (none, none, "ironmesh_package_file=/missing", "The controller has no package of version"),
+        (occupy, free, "ironmesh_os_check=fail", "A different program listens on port 15003"),
+        (none, none, unreachable, "The machine does not reach 10.77.0.99:15129"),
+        (none, none, "ironmesh_machine_token_ttl=1s", "The machine did not join"),
     ] {
+        fleet.guest(SECOND_STORE).run(before).await;
         let report = controller.try_play("add-machines", &[add, &["-e", variable]].concat()).await;
         report.assert_failed(message);
         assert_eq!(report.counts("failed")["store2"], 1, "{}", report.text);
-        fleet.guest(SECOND_STORE).run("systemctl stop occupier || true").await;
+        fleet.guest(SECOND_STORE).run(after).await;
     }
 }
 
-/// A machine leaves and comes back.
-async fn leave_and_return(fleet: &Fleet, controller: &Controller<'_>, next: &str) {
-    let add = ["-e", next, "--limit", "store2,cp1"];
+/// A machine leaves, and comes back as a new proxy without the collection.
+async fn leave_and_return_by_hand(fleet: &Fleet, controller: &Controller<'_>, add: &[&str]) {
     controller.play("remove-machine", &["-e", "ironmesh_remove=store2"]).await;
-    refuse_to_add(fleet, controller, &add).await;
-    controller.play("add-machines", &add).await;
+    refuse_to_add(fleet, controller, add).await;
+    let (control_plane, machine) = (fleet.guest(CONTROL_PLANE), fleet.guest(SECOND_STORE));
+    bookstore::join_by_hand(control_plane, machine, "shop/bookstore", "", BY_HAND).await;
     wait_for_books(fleet.guest(BUYER)).await;
+}
+
+/// A machine that was enrolled by hand keeps its identity with the collection.
+async fn adopt(fleet: &Fleet, controller: &Controller<'_>, add: &[&str]) {
+    let (control_plane, machine) = (fleet.guest(CONTROL_PLANE), fleet.guest(SECOND_STORE));
+    let by_hand = control_plane.run(PROXIES).await;
+    let variables =
+        json!({ "ironmesh_machine_adopt_folder": FOLDER, "ironmesh_machine_adopt_unit": BY_HAND })
+            .to_string();
+    let adopt = [add, &["-e", &variables]].concat();
+    controller.play("add-machines", &adopt).await;
+    wait_for_books(fleet.guest(BUYER)).await;
+    assert_eq!(control_plane.run(PROXIES).await, by_hand);
+    machine.run("! systemctl is-active envoy-proxy").await;
+    controller.play("add-machines", &adopt).await.assert_unchanged();
 }
