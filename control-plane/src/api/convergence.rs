@@ -73,7 +73,7 @@ impl RunningControlPlane {
         })
     }
 
-    /// The proxies that have not ACKed this change of policy: their count, and the first [`MAX_LAGGARDS`].
+    /// The proxies that have not ACKed this change of policy, which is the newest: their count, and the first [`MAX_LAGGARDS`].
     fn pending(
         &self,
         convergence: &Convergence,
@@ -88,7 +88,7 @@ impl RunningControlPlane {
                 first.extend(pending());
             }
         };
-        for (id, laggard) in convergence.pending(policy) {
+        for (id, laggard) in convergence.pending_policy() {
             add(&|| Some(Pending::Laggard(*id, laggard.clone())));
         }
         for (id, _) in convergence.lost_while_pending(policy) {

@@ -182,9 +182,10 @@ impl Convergence {
         }
     }
 
-    /// The connected proxies whose sets this change of policy touched, or a later one, and that have not ACKed it.
-    pub(crate) fn pending(&self, policy: u64) -> impl Iterator<Item = (&ProxyId, &Laggard)> {
-        self.laggards.iter().filter(move |(_, laggard)| laggard.pending.policy >= policy)
+    /// The connected proxies that have not ACKed a change of policy, the newest or an earlier one: the active revision
+    /// contains what they have not ACKed.
+    pub(crate) fn pending_policy(&self) -> impl Iterator<Item = (&ProxyId, &Laggard)> {
+        self.laggards.iter().filter(|(_, laggard)| laggard.pending.policy > 0)
     }
 
     /// The connected proxies that this change of leaving proxies touched, or a later one, and that have not ACKed it;

@@ -98,7 +98,7 @@ async fn disconnected_proxy_is_no_laggard_and_returns_as_one() {
     let mut store = harness.returning(1);
     harness.pass();
     let now = convergence(&harness);
-    assert_eq!(now.pending(now.generations().policy).count(), 1);
+    assert_eq!(now.pending_policy().count(), 1);
     store.ack_all();
     harness.pass();
     assert_eq!((lags(&harness), convergence(&harness).departed().len()), (vec![], 0));
