@@ -89,30 +89,30 @@ impl Fleet {
         Self::boot_with(count, packages).await
     }
 
-    /// Boots guests that have no program of the mesh, each with its release of Debian, and Consul if `consul` is its
-    /// program.
-    pub(crate) async fn boot_bare(releases: &[Release], consul: Option<PathBuf>) -> Option<Self> {
+    /// Boots guests that have no program of the mesh, each with its release of Debian and with these programs.
+    pub(crate) async fn boot_bare(
+        releases: &[Release],
+        programs: Vec<(PathBuf, &'static str)>,
+    ) -> Option<Self> {
         let root = |release: &Release| match release {
             Release::Bookworm => require_debian(),
             Release::Trixie => require_trixie(),
         };
         let debians: Option<Vec<_>> = releases.iter().map(root).collect();
-        let consul =
-            consul.map(|consul| (fs::canonicalize(consul).unwrap(), "/usr/local/bin/consul"));
-        Some(Self::boot_roots(&debians?, consul.into_iter().collect()).await)
+        Some(Self::boot_roots(&debians?, programs).await)
     }
 
     async fn boot_with(count: u8, mut programs: Vec<(PathBuf, &'static str)>) -> Option<Self> {
         programs.push((require_envoy()?, "/usr/local/bin/envoy"));
         let debian = require_debian()?;
-        for (program, _) in &mut programs {
-            *program = fs::canonicalize(&*program).unwrap();
-        }
         Some(Self::boot_roots(&vec![debian; usize::from(count)], programs).await)
     }
 
     /// Boots a guest on each of these root folders.
-    async fn boot_roots(debians: &[PathBuf], programs: Vec<(PathBuf, &'static str)>) -> Self {
+    async fn boot_roots(debians: &[PathBuf], mut programs: Vec<(PathBuf, &'static str)>) -> Self {
+        for (program, _) in &mut programs {
+            *program = fs::canonicalize(&*program).unwrap();
+        }
         let debians: Vec<_> = debians.iter().map(|root| fs::canonicalize(root).unwrap()).collect();
         let cgroups = leftovers::cgroups();
         let id = format!("{}-{}", std::process::id(), FLEETS.fetch_add(1, Ordering::Relaxed));

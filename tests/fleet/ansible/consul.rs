@@ -1,12 +1,12 @@
 //! Services that are registered in Consul join the mesh, and leave it: two of one host, one of them registered by others.
-//! The hosts come from Consul, too.
+//! The hosts come from Consul, too, and policy is in etcd.
 
 use fs_err as fs;
-use ironmesh_tests::programs::require_consul;
+use ironmesh_tests::programs::{require_consul, require_etcd};
 use serde_json::{Value, json};
 
 use super::controller::{Controller, repository};
-use super::{Programs, RELEASES};
+use super::{LOG, Programs, RELEASES, REVISION};
 use crate::bookstore::CURL;
 use crate::fleet::Fleet;
 use crate::guest::Guest;
@@ -87,6 +87,8 @@ fn inventory() -> Value {
         "children": {
             "ironmesh_control_planes": {
                 "vars": {
+                    "ironmesh_control_plane_policy_source": "etcd",
+                    "ironmesh_control_plane_etcd": { "endpoints": ["http://127.0.0.1:2379"] },
                     "ironmesh_control_plane_consul": { "agents": ["http://127.0.0.1:8500"] },
                     "ironmesh_control_plane_consul_token_file": "consul-token.txt",
                 },
@@ -126,6 +128,15 @@ WantedBy=multi-user.target
 const AGENT: &str = "
 [Service]
 ExecStart=/usr/local/bin/consul agent -config-file=/etc/consul.json
+Restart=always
+
+[Install]
+WantedBy=multi-user.target
+";
+
+const ETCD: &str = "
+[Service]
+ExecStart=/usr/local/bin/etcd --data-dir /var/lib/etcd --log-level error
 Restart=always
 
 [Install]
@@ -176,16 +187,18 @@ async fn register_stock(guest: &Guest) {
 #[tokio::test(flavor = "multi_thread")]
 async fn services_in_consul_join_and_leave_by_one_variable() {
     let Some(programs) = Programs::find() else { return };
-    let Some(consul_program) = require_consul() else { return };
+    let Some((consul_program, etcd)) = require_consul().zip(require_etcd()) else { return };
+    let servers = vec![(consul_program, "/usr/local/bin/consul"), (etcd, "/usr/local/bin/etcd")];
     // The control plane gets its key as a credential of the systemd of Debian 13, which uses an ACL.
     let mut releases = RELEASES;
     releases.reverse();
     let releases = &releases[1..];
-    let Some(fleet) = Fleet::boot_bare(releases, Some(consul_program)).await else { return };
+    let Some(fleet) = Fleet::boot_bare(releases, servers).await else { return };
     for guest in fleet.guests() {
         start_consul(guest).await;
     }
     consul(fleet.guest(SERVER), "/v1/status/leader | grep :").await;
+    fleet.guest(SERVER).install_unit("etcd", ETCD).await;
     for number in [FIRST, SECOND] {
         let guest = fleet.guest(number);
         for port in [8080, 8081] {
@@ -220,6 +233,18 @@ async fn services_in_consul_join_and_leave_by_one_variable() {
     assert_eq!(consul(fleet.guest(FIRST), "/v1/agent/service/stock").await, stock);
     let books = consul(fleet.guest(FIRST), "/v1/agent/service/books").await;
     assert!(books.contains("ironmesh-proxy"), "{books}");
+    roll_back(&fleet, &controller).await;
+
+    // A request that fails shows no token. What a removal that failed has left is repaired.
+    let add = ["--limit", "vm1,vm2"];
+    let wrong = ["-vvv", "-e", "ironmesh_consul_url=http://127.0.0.1:1"];
+    let refused = controller.try_play("add-machines", &[&add[..], &wrong].concat()).await;
+    refused.assert_failed("The Consul agent at http://127.0.0.1:1 answers");
+    assert!(!refused.text.contains(TOKEN), "the output of a play has the Consul token");
+    let maintenance = "/v1/agent/service/maintenance/stock?enable=true&reason=ironmesh";
+    consul(fleet.guest(FIRST), &format!("'{maintenance}' --request PUT")).await;
+    controller.play("add-machines", &add).await;
+    consul(fleet.guest(FIRST), "/v1/agent/health/service/name/stock").await;
 
     // A host leaves: maintenance first, so no call fails. Only what the collection registered is deregistered.
     for port in [STOCK, BOOKS] {
@@ -236,4 +261,16 @@ async fn services_in_consul_join_and_leave_by_one_variable() {
     let proxies: Vec<Value> = serde_json::from_str(&proxies).unwrap();
     let states = proxies.iter().filter(|proxy| proxy["state"] == "revoked");
     assert_eq!(states.count(), 1, "{proxies:#?}");
+}
+
+/// A policy in etcd that an Envoy rejects is rolled back.
+async fn roll_back(fleet: &Fleet, controller: &Controller<'_>) {
+    let revision = async || fleet.guest(SERVER).run(REVISION).await;
+    let good = revision().await;
+    fleet.guest(FIRST).run("mkdir /var/log/ironmesh-agent/folder").await;
+    controller.write("policy/log.toml", LOG);
+    let short = ["-e", "ironmesh_policy_timeout=5s"];
+    controller.try_play("release-policy", &short).await.assert_failed("folder");
+    assert_eq!(revision().await, good);
+    controller.remove("policy/log.toml");
 }

@@ -54,7 +54,7 @@ fn checkout(folder: &Path, programs: &Programs) {
 #[tokio::test(flavor = "multi_thread")]
 async fn guide_leads_from_a_checkout_to_the_first_request() {
     let Some(programs) = Programs::find() else { return };
-    let Some(fleet) = Fleet::boot_bare(&RELEASES, None).await else { return };
+    let Some(fleet) = Fleet::boot_bare(&RELEASES, Vec::new()).await else { return };
     let controller = Controller::new(&fleet, &programs.ansible, "static").await;
     for guest in fleet.guests() {
         guest.run(SYNCHRONIZED).await;

@@ -49,7 +49,7 @@ impl Built {
     /// Boots the hosts.
     async fn boot() -> Option<Self> {
         let programs = Programs::find()?;
-        let fleet = Fleet::boot_bare(&RELEASES[..usize::from(BUYER)], None).await?;
+        let fleet = Fleet::boot_bare(&RELEASES[..usize::from(BUYER)], Vec::new()).await?;
         Some(Self { programs, fleet })
     }
 
@@ -134,6 +134,18 @@ async fn playbooks_replace_a_dead_machine_and_restore_an_earlier_version() {
     assert!(restored.starts_with(version), "{restored}");
     let synced = restored.lines().filter(|line| line.contains("SYNCED"));
     assert_eq!(synced.count(), 2, "{restored}");
+
+    // A new host of the control plane has nothing of it.
+    let uninstall =
+        ["-e", "ironmesh_uninstall=cp1", "-e", "ironmesh_uninstall_state=true"].as_slice();
+    let control_plane = fleet.guest(CONTROL_PLANE);
+    controller.play("uninstall", uninstall).await;
+    controller.play("uninstall", uninstall).await.assert_unchanged();
+    control_plane.run("! find / -xdev -path /proc -prune -o -path /var/log -prune -o -name '*ironmesh*' -print | grep .").await;
+    controller.play("restore", &["-e", &earlier]).await;
+    let restored =
+        control_plane.wait_until("the proxies", "ironmesh proxy list | grep SYNCED").await;
+    assert_eq!(restored.lines().count(), 2, "{restored}");
 }
 
 /// Upgrades under load, and returns the variables of the new version: first one machine, which is newer than the control
@@ -198,7 +210,9 @@ async fn refuse_to_add(fleet: &Fleet, controller: &Controller<'_>, add: &[&str])
         (none, none, "ironmesh_machine_token_ttl=1s", "The machine did not join"),
     ] {
         fleet.guest(SECOND_STORE).run(before).await;
-        let report = controller.try_play("add-machines", &[add, &["-e", variable]].concat()).await;
+        let arguments = [add, &["-vvv", "-e", variable]].concat();
+        let report = controller.try_play("add-machines", &arguments).await;
+        assert!(!report.text.contains("imt1_"), "the output of a play has a token");
         report.assert_failed(message);
         assert_eq!(report.counts("failed")["store2"], 1, "{}", report.text);
         fleet.guest(SECOND_STORE).run(after).await;
