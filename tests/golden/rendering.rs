@@ -1,5 +1,6 @@
 //! A proxy's resources as one static bootstrap with real certificates, for `envoy --mode validate`.
 
+use ironmesh_catalog::ServiceAccount;
 use ironmesh_xds_compile::Compiled;
 use ironmesh_xds_compile::rendering::{PlaceholderSecrets, Rendering};
 use serde_json::{Value, json};
@@ -11,14 +12,22 @@ pub(crate) fn bootstrap(compiled: &Compiled, certificates: &RealCertificates) ->
     bootstrap_of([compiled], certificates)
 }
 
-/// The resources of a proxy as the bootstrap of a running Envoy: each account has its own
-/// certificate, by which peers know it.
-pub(crate) fn running_bootstrap(compiled: &Compiled, certificates: &RealCertificates) -> Value {
+/// The resources of a proxy that calls as `caller`, as the bootstrap of a running Envoy: each account
+/// has its own certificate, by which peers know it.
+pub(crate) fn running_bootstrap(
+    compiled: &Compiled,
+    caller: &ServiceAccount,
+    certificates: &RealCertificates,
+) -> Value {
     let mut bootstrap = bootstrap(compiled, certificates);
     for secret in bootstrap["static_resources"]["secrets"].as_array_mut().unwrap() {
         let name = secret["name"].as_str().unwrap();
-        let Some(account) = name.strip_prefix("service-cert:") else { continue };
-        let certificate = certificates.of_account(&account.parse().unwrap());
+        let account = match name.strip_prefix("service-cert:") {
+            Some(account) => &account.parse().unwrap(),
+            None if name == "service-cert" => caller,
+            None => continue,
+        };
+        let certificate = certificates.of_account(account);
         secret["tlsCertificate"] = json!({
             "certificateChain": { "inlineString": certificate.chain },
             "privateKey": { "inlineString": certificate.key.expose() },

@@ -141,7 +141,8 @@ impl RandomMesh {
         let certificates = RealCertificates::new();
         let _app = App::http1("all", self.loopback.socket(21, 8080)).await;
         let folder = tempfile::tempdir().unwrap();
-        let mut bootstrap = rendering::running_bootstrap(&self.compiled, &certificates);
+        let mut bootstrap =
+            rendering::running_bootstrap(&self.compiled, &self.caller, &certificates);
         let address = self.loopback.host(11);
         bootstrap["admin"] = json!({ "address": {
             "socket_address": { "address": address.to_string(), "port_value": 15000 },

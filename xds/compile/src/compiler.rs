@@ -183,7 +183,7 @@ impl Compiler {
             }
             // Envoy requests the certificate only if a chain names it.
             if chains.len() > served_before {
-                compiled.insert_required(certificate);
+                compiled.insert_required(certificate.served);
             }
         }
         let telemetries = self.shared.telemetries();

@@ -13,6 +13,7 @@ use ironmesh_catalog::{
 use ironmesh_xds_wire::ResourceType;
 
 use crate::inbound::LISTENER as INBOUND_LISTENER;
+use crate::secret::OWN_CERTIFICATE;
 
 /// The maximum number of objects that are named.
 const MAX_ORIGINS: usize = 5;
@@ -45,7 +46,12 @@ pub fn origins(
     let prefixes = ["inbound|", "upstream|", "ingress|", "counted|"];
     let rest = prefixes.into_iter().find_map(|prefix| name.strip_prefix(prefix));
     let rest = rest.or_else(|| name.strip_prefix("authz:")).unwrap_or(name);
-    if let Some(account) = name.strip_prefix("service-cert:") {
+    if name == OWN_CERTIFICATE {
+        let first = proxy.record.services.first().and_then(|name| snapshot.service(name));
+        if let Some(first) = first {
+            trace.account(&first.account);
+        }
+    } else if let Some(account) = name.strip_prefix("service-cert:") {
         if let Ok(account) = account.parse() {
             trace.account(&account);
         }

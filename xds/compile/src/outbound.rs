@@ -1,4 +1,4 @@
-//! Outbound: the clusters and endpoints of the services that an account may call, and the local
+//! Outbound: the clusters and endpoints of the services that callers may call, and the local
 //! HTTP listener that routes by `Host` (docs/concepts/traffic.md).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ironmesh_catalog::{
     EscapedSlashes, Locality, LocalitySetting, MeshEndpoint, Port, Protocol, Proxy, Service,
-    ServiceAccount, ServicePort, Snapshot, Transport, hosts,
+    ServicePort, Snapshot, Transport, hosts,
 };
 use ironmesh_sidecar::ports;
 use ironmesh_xds_wire::pb;
@@ -35,15 +35,16 @@ use crate::{egress, external, keepalive, names, plaintext, tls};
 /// The name of the listener that routes by `Host`, and of its routes.
 const BY_HOST: &str = "outbound-http";
 
-/// The cluster through which `caller` reaches a service port within `limits`: mutual TLS to the
+/// The cluster through which callers reach a service port within `limits`: mutual TLS to the
 /// proxies of its endpoints, which must have the service's account. HTTP uses HTTP/2.
+///
+/// It is the same for all callers.
 ///
 /// If endpoints may lack a proxy, the metadata of each says whether it is called in plaintext. The
 /// protocol is then the application's, since a cluster has one protocol for all of its endpoints;
 /// proxies accept that as well.
 pub(crate) fn cluster(
     snapshot: &Snapshot,
-    caller: &ServiceAccount,
     service: &Service,
     port: &Port,
     limits: Limits<'_>,
@@ -72,7 +73,7 @@ pub(crate) fn cluster(
         } else {
             protocol_options_to_proxies(protocol, limits.per_connection())
         },
-        transport_socket: tls::upstream(caller, &server, server_name),
+        transport_socket: tls::upstream(&server, server_name),
         transport_socket_matches: may_be_plaintext
             .then(plaintext::socket_match)
             .into_iter()

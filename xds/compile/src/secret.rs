@@ -18,21 +18,23 @@ use crate::shape::{exact, namespace_prefix, workload_prefix};
 /// The name of the trust bundle.
 pub(crate) const ROOTS: &str = "roots";
 
-/// The name of an account's certificate.
+/// The name of the certificate as which a proxy calls. It is the same for all proxies, so that
+/// callers of all accounts share the clusters, which name it.
+pub(crate) const OWN_CERTIFICATE: &str = "service-cert";
+
+/// The name of an account's certificate, for the chains of its services.
 pub(crate) fn service_certificate_name(account: &ServiceAccount) -> String {
-    format!("service-cert:{account}")
+    format!("{OWN_CERTIFICATE}:{account}")
 }
 
-pub(crate) fn service_certificate(certificate: &ServiceCertificate) -> Secret {
+/// The certificate of an account as the secret `name`.
+pub(crate) fn service_certificate(name: String, certificate: &ServiceCertificate) -> Secret {
     let tls = TlsCertificate {
         certificate_chain: Some(inline(&certificate.chain)),
         private_key: Some(inline(certificate.key.expose())),
         ..TlsCertificate::default()
     };
-    Secret {
-        name: service_certificate_name(&certificate.account),
-        r#type: Some(secret::Type::TlsCertificate(tls)),
-    }
+    Secret { name, r#type: Some(secret::Type::TlsCertificate(tls)) }
 }
 
 /// The name of the list of callers of a TCP service port.

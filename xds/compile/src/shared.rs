@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use ironmesh_catalog::telemetries::Telemetries;
 use ironmesh_catalog::{
-    Collector, Egress, EndpointSource, IpRange, Locality, LocalitySetting, Service, ServiceAccount,
-    ServicePort, Snapshot, TcpAccess, UpstreamSettings,
+    Collector, Egress, EndpointSource, IpRange, Locality, LocalitySetting, Port, Service,
+    ServiceAccount, ServicePort, Snapshot, TcpAccess, UpstreamSettings,
 };
 use ironmesh_xds_wire::{Discoverable, Resource, ResourceMap, ResourceSet};
 
@@ -37,16 +37,27 @@ pub(crate) struct Shared {
     scopes: BTreeMap<ServiceAccount, Arc<Scope>>,
     /// The accounts whose scopes contain the endpoints of a service port.
     endpoint_accounts: BTreeMap<ServicePort, BTreeSet<ServiceAccount>>,
+    /// The clusters of service ports, which all callers share.
+    clusters: BTreeMap<ServicePort, Arc<Resource>>,
     endpoints: BTreeMap<ServicePort, Views>,
     /// The endpoints of an account's scope for callers in a locality, if they differ.
     localized: BTreeMap<ServiceAccount, BTreeMap<Locality, ResourceMap>>,
     inbound_routes: BTreeMap<ServicePort, Arc<Resource>>,
     tcp_authorizations: BTreeMap<ServicePort, Arc<Resource>>,
     upstream_routes: BTreeMap<(ServiceAccount, ServicePort), Arc<Resource>>,
-    certificates: BTreeMap<ServiceAccount, Option<Arc<Resource>>>,
+    certificates: BTreeMap<ServiceAccount, Option<AccountCertificate>>,
     trust_bundle: Arc<Resource>,
     /// The clusters of collectors.
     collectors: BTreeMap<Collector, Arc<Resource>>,
+}
+
+/// The certificate of an account, under both of its names.
+#[derive(Debug, Clone)]
+pub(crate) struct AccountCertificate {
+    /// For proxies that call as this account.
+    pub(crate) own: Arc<Resource>,
+    /// For the chains of its services.
+    pub(crate) served: Arc<Resource>,
 }
 
 /// The scope of one service account: all resources that its proxies need to call others.
@@ -95,6 +106,7 @@ impl Shared {
             index: PolicyIndex::new(&snapshot),
             scopes: BTreeMap::new(),
             endpoint_accounts: BTreeMap::new(),
+            clusters: BTreeMap::new(),
             endpoints: BTreeMap::new(),
             localized: BTreeMap::new(),
             inbound_routes: BTreeMap::new(),
@@ -113,17 +125,13 @@ impl Shared {
         if let Some(scope) = self.scopes.get(account) {
             return Arc::clone(scope);
         }
-        let scope = Arc::new(self.compile_scope(account, |_| None));
+        let scope = Arc::new(self.compile_scope(account));
         self.scopes.insert(account.clone(), Arc::clone(&scope));
         scope
     }
 
-    /// Compiles the scope of `account`. `known` returns clusters that are unchanged.
-    fn compile_scope(
-        &mut self,
-        account: &ServiceAccount,
-        known: impl Fn(&ServicePort) -> Option<Arc<Resource>>,
-    ) -> Scope {
+    /// Compiles the scope of `account`.
+    fn compile_scope(&mut self, account: &ServiceAccount) -> Scope {
         let mut resources = ResourceSet::default();
         let snapshot = Arc::clone(&self.snapshot);
         let callable: BTreeMap<_, _> = self
@@ -144,27 +152,19 @@ impl Shared {
             .collect();
         let mut by_locality = BTreeMap::new();
         let mut by_machine = Vec::new();
-        let clusters: BTreeSet<_> =
+        let mut calls_the_mesh = false;
+        let called: BTreeSet<_> =
             callable.values().flat_map(|destination| destination.service_ports()).collect();
-        for service_port in clusters {
+        for service_port in called {
             let service = snapshot.service(&service_port.service);
             let Some((service, port)) =
                 service.and_then(|service| Some((service, service.port(service_port.port)?)))
             else {
                 continue;
             };
-            let cluster = known(service_port).unwrap_or_else(|| {
-                let limits = Limits::of(self.index.upstream_settings(), service);
-                let cluster = match &service.external {
-                    None => outbound::cluster(&snapshot, account, service, port, limits),
-                    Some(external) => {
-                        external::cluster(service, external, port, limits, &BTreeSet::new())
-                    }
-                };
-                self.encoder.encode(&cluster)
-            });
-            resources.insert(cluster);
+            resources.insert(self.cluster(service, port, service_port));
             let external = service.external.as_ref();
+            calls_the_mesh |= external.is_none();
             if external.is_some_and(|external| external::is_checked_per_endpoint(external, port)) {
                 by_machine.push(service_port.clone());
             }
@@ -190,12 +190,36 @@ impl Shared {
             resources.insert(self.encoder.encode(&cluster));
         }
         resources.insert(self.encoder.encode(&routes));
-        if let Some(certificate) = self.certificate(account) {
-            resources.insert(certificate);
+        if let Some(AccountCertificate { own, served }) = self.certificate(account) {
+            if calls_the_mesh {
+                resources.insert(own);
+            }
+            // Also without a chain that names it: overlays of the bootstrap may.
+            resources.insert(served);
         }
         resources.insert(self.trust_bundle());
         let egresses = self.index.egresses(account).to_vec();
         Scope { resources, callable, by_host, egresses, passes_through, by_locality, by_machine }
+    }
+
+    /// The cluster of a service port.
+    fn cluster(
+        &mut self,
+        service: &Service,
+        port: &Port,
+        service_port: &ServicePort,
+    ) -> Arc<Resource> {
+        if let Some(resource) = self.clusters.get(service_port) {
+            return Arc::clone(resource);
+        }
+        let limits = Limits::of(self.index.upstream_settings(), service);
+        let cluster = match &service.external {
+            None => outbound::cluster(&self.snapshot, service, port, limits),
+            Some(external) => external::cluster(service, external, port, limits, &BTreeSet::new()),
+        };
+        let resource = self.encoder.encode(&cluster);
+        self.clusters.insert(service_port.clone(), Arc::clone(&resource));
+        resource
     }
 
     /// The cluster of an external service port, for a machine whose `own` addresses are never
@@ -301,14 +325,20 @@ impl Shared {
         resource
     }
 
-    pub(crate) fn certificate(&mut self, account: &ServiceAccount) -> Option<Arc<Resource>> {
-        if let Some(resource) = self.certificates.get(account) {
-            return resource.clone();
+    /// The certificate of an account; `None` if it has none yet.
+    pub(crate) fn certificate(&mut self, account: &ServiceAccount) -> Option<AccountCertificate> {
+        if let Some(known) = self.certificates.get(account) {
+            return known.clone();
         }
-        let certificate = self.snapshot.certificates.get(account);
-        let secret = certificate.map(|certificate| secret::service_certificate(certificate));
-        let resource = secret.map(|secret| self.encoder.encode(&secret));
-        self.certificates.insert(account.clone(), resource.clone());
-        resource
+        let certificate = self.snapshot.certificates.get(account).map(|certificate| {
+            let mut secret =
+                |name| self.encoder.encode(&secret::service_certificate(name, certificate));
+            AccountCertificate {
+                own: secret(secret::OWN_CERTIFICATE.to_owned()),
+                served: secret(secret::service_certificate_name(account)),
+            }
+        });
+        self.certificates.insert(account.clone(), certificate.clone());
+        certificate
     }
 }

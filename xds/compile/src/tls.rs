@@ -18,18 +18,14 @@ use ironmesh_xds_wire::pb::envoy::extensions::transport_sockets::tls::v3::{
     SubjectAltNameMatcher, TlsParameters, UpstreamTlsContext,
 };
 
-use crate::secret::{ROOTS, service_certificate_name};
+use crate::secret::{OWN_CERTIFICATE, ROOTS, service_certificate_name};
 use crate::shape::{ads, exact, no, number, transport_socket, yes};
 
 /// The ALPN that distinguishes mesh connections from all others.
 pub(crate) const MESH_ALPN: &str = "ironmesh";
 
-/// The TLS context of a caller of `account` that requires the server to be `server`.
-pub(crate) fn upstream(
-    account: &ServiceAccount,
-    server: &SpiffeId,
-    server_name: String,
-) -> Option<TransportSocket> {
+/// The TLS context of a caller that requires the server to be `server`.
+pub(crate) fn upstream(server: &SpiffeId, server_name: String) -> Option<TransportSocket> {
     let san = SubjectAltNameMatcher {
         san_type: SanType::Uri.into(),
         matcher: Some(exact(server.as_str())),
@@ -47,7 +43,7 @@ pub(crate) fn upstream(
     let context = UpstreamTlsContext {
         common_tls_context: Some(CommonTlsContext {
             alpn_protocols: vec![MESH_ALPN.to_owned()],
-            ..common(account, ValidationContextType::CombinedValidationContext(combined))
+            ..common(OWN_CERTIFICATE, ValidationContextType::CombinedValidationContext(combined))
         }),
         sni: server_name,
         // A resumed session would skip the verification of the server's certificate.
@@ -63,7 +59,7 @@ pub(crate) fn upstream(
 pub(crate) fn downstream(account: &ServiceAccount, peers: &str) -> Option<TransportSocket> {
     let peers = ValidationContextType::ValidationContextSdsSecretConfig(sds(peers));
     let context = DownstreamTlsContext {
-        common_tls_context: Some(common(account, peers)),
+        common_tls_context: Some(common(&service_certificate_name(account), peers)),
         require_client_certificate: yes(),
         disable_stateful_session_resumption: true,
         session_ticket_keys_type: Some(SessionTicketKeysType::DisableStatelessSessionResumption(
@@ -82,7 +78,7 @@ pub(crate) fn ingress(account: &ServiceAccount, asks: bool) -> Option<TransportS
     let context = DownstreamTlsContext {
         common_tls_context: Some(CommonTlsContext {
             alpn_protocols: vec!["h2".to_owned(), "http/1.1".to_owned()],
-            ..common(account, validation)
+            ..common(&service_certificate_name(account), validation)
         }),
         require_client_certificate: if asks { yes() } else { no() },
         disable_stateful_session_resumption: true,
@@ -95,7 +91,7 @@ pub(crate) fn ingress(account: &ServiceAccount, asks: bool) -> Option<TransportS
 }
 
 fn common(
-    account: &ServiceAccount,
+    certificate: &str,
     validation: impl Into<Option<ValidationContextType>>,
 ) -> CommonTlsContext {
     // Envoy's default for clients is TLS 1.2 at most.
@@ -106,7 +102,7 @@ fn common(
     };
     CommonTlsContext {
         tls_params: Some(parameters),
-        tls_certificate_sds_secret_configs: vec![sds(&service_certificate_name(account))],
+        tls_certificate_sds_secret_configs: vec![sds(certificate)],
         validation_context_type: validation.into(),
         ..CommonTlsContext::default()
     }

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ironmesh_catalog::{ProxyId, ServiceAccount, ServiceName, ServicePort, Snapshot};
-use ironmesh_xds_wire::{Resource, ResourceType};
+use ironmesh_xds_wire::Resource;
 
 use super::touched::{Differences, Touched, keys};
 use super::{Scope, Shared};
@@ -70,7 +70,8 @@ impl Shared {
                 || self.index.services_of(account).next().is_none()
         };
         let stale: Vec<_> = self.scopes.keys().filter(is_stale).cloned().collect();
-        self.update_scopes(stale, &touched, &mut changes);
+        self.update_clusters(&touched);
+        self.update_scopes(stale, &mut changes);
         self.update_upstream_routes(&touched, &mut changes);
         changes
     }
@@ -131,13 +132,28 @@ impl Shared {
         }
     }
 
+    /// Compiles stale clusters again. Unchanged ones keep their values.
+    fn update_clusters(&mut self, touched: &Touched) {
+        if touched.services.is_empty() {
+            return;
+        }
+        let is_stale = |port: &&ServicePort| touched.services.contains(&port.service);
+        let stale: Vec<_> = self.clusters.keys().filter(is_stale).cloned().collect();
+        for service_port in stale {
+            let Some(known) = self.clusters.remove(&service_port) else { continue };
+            let Some(service) = self.snapshot.service(&service_port.service).cloned() else {
+                continue;
+            };
+            let Some(port) = service.port(service_port.port) else { continue };
+            let cluster = self.cluster(&service, port, &service_port);
+            if cluster.version() == known.version() {
+                self.clusters.insert(service_port, known);
+            }
+        }
+    }
+
     /// Compiles these scopes again. Unchanged resources keep their values.
-    fn update_scopes(
-        &mut self,
-        accounts: Vec<ServiceAccount>,
-        touched: &Touched,
-        changes: &mut Changes,
-    ) {
+    fn update_scopes(&mut self, accounts: Vec<ServiceAccount>, changes: &mut Changes) {
         for account in accounts {
             let Some(known) = self.scopes.remove(&account) else { continue };
             let destinations = known.callable.values();
@@ -152,11 +168,7 @@ impl Shared {
                 self.localized.remove(&account);
                 continue;
             }
-            let clusters = known.resources.of(ResourceType::Cluster);
-            let compiled = self.compile_scope(&account, |port| {
-                let is_touched = touched.services.contains(&port.service);
-                if is_touched { None } else { clusters.get(port.to_string().as_str()).cloned() }
-            });
+            let compiled = self.compile_scope(&account);
             let is_same = compiled.resources.is_same_as(&known.resources)
                 && compiled.callable == known.callable
                 && compiled.by_host == known.by_host

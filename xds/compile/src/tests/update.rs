@@ -108,6 +108,7 @@ proptest! {
             let changes = compiler.update(Arc::new(snapshot.clone()));
             compiled = follow(&mut compiler, &changes, &by_id(&compiled), &proxies);
             prop_assert_eq!(versions_and_findings(&compiled), versions_and_findings(&compile(scratch, &proxies)));
+            check_clusters_are_shared(&compiled)?;
         }
     }
 
@@ -132,6 +133,19 @@ proptest! {
         prop_assert!(affects_no_proxy(&changes), "{:?}", changes);
         prop_assert_eq!(compiler.encoded(), encoded);
     }
+}
+
+/// Callers of all accounts have one copy of the cluster of each service port.
+fn check_clusters_are_shared(compiled: &[(Proxy, Compiled)]) -> Result<(), TestCaseError> {
+    let mut first = BTreeMap::new();
+    for (_, one) in compiled {
+        for (name, cluster) in one.resources.of(ResourceType::Cluster) {
+            let first = first.entry((name.clone(), cluster.version())).or_insert(cluster);
+            let is_service_port = name.contains('/') && name.matches('|').count() == 1;
+            prop_assert!(!is_service_port || Arc::ptr_eq(first, cluster), "{}", name);
+        }
+    }
+    Ok(())
 }
 
 /// The filter chain of a TCP port in a proxy's resources.

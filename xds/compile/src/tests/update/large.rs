@@ -49,19 +49,19 @@ fn edit_cost_is_independent_of_policy_size() {
         (Edit::LessPorts, (3, 6, 2)),
         (Edit::Account, (7, 14, 2)),
         // All accounts of the namespace may call it; proxies run as three of them.
-        (Edit::Permissive, (15, 26, 3)),
+        (Edit::Permissive, (9, 20, 3)),
         (Edit::Private, (6, 14, 2)),
         // In these tests a service with a subset also limits its connections, in its proxy's
         // inbound listener.
-        (Edit::Part, (14, 21, 3)),
+        (Edit::Part, (10, 17, 3)),
         (Edit::NewService, (0, 0, 0)),
         (Edit::Gone, (2, 4, 3)),
         (Edit::TimeOfService, (3, 6, 2)),
         (Edit::Retry, (3, 5, 1)),
-        // The clusters of both ports for both callers, and other resources of the server, including
-        // its rate limit service.
-        (Edit::Setting, (8, 16, 3)),
-        (Edit::NamespaceSetting, (10, 22, 4)),
+        // The clusters of both ports, which callers share, and other resources of the server,
+        // including its rate limit service.
+        (Edit::Setting, (6, 14, 3)),
+        (Edit::NamespaceSetting, (8, 20, 4)),
         // Its inbound routes, and its proxy's own resources.
         (Edit::IngressRule, (1, 5, 1)),
         // Nothing shared: the collector's cluster, and the listeners of the proxy that logs. (The
