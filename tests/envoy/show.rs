@@ -77,6 +77,11 @@ async fn run(mesh: &Mesh, arguments: &[&str]) -> Vec<u8> {
 fn states(config: &Value) -> BTreeMap<String, usize> {
     let mut states = BTreeMap::new();
     for resource in config["resources"].as_array().unwrap() {
+        // The store calls no service, so nothing of it refers to the certificate as which it would call.
+        if resource["name"] == "service-cert" {
+            assert_eq!(resource["state"], "not_sent");
+            continue;
+        }
         *states.entry(resource["state"].as_str().unwrap().to_owned()).or_default() += 1;
     }
     states
@@ -101,7 +106,9 @@ async fn proxy_show_lists_resources_without_private_keys() {
     })
     .await;
     let config: Value = serde_json::from_slice(&dump).unwrap();
-    let resources = config["resources"].as_array().unwrap();
+    let mut resources = config["resources"].as_array().unwrap().clone();
+    let all = resources.len();
+    resources.retain(|one| one["name"] != "service-cert");
     assert!(
         resources.iter().all(|one| one["version"] == one["acked"] && one["content"].is_object())
     );
@@ -121,9 +128,10 @@ async fn proxy_show_lists_resources_without_private_keys() {
     let mut client = ClientStatusDiscoveryServiceClient::new(proxy_client.channel().clone());
     let reported = client.fetch_client_status(request).await.unwrap().into_inner();
     let [told_of] = &reported.config[..] else { panic!("{reported:?}") };
-    assert_eq!(told_of.generic_xds_configs.len(), resources.len());
+    assert_eq!(told_of.generic_xds_configs.len(), all);
     let is_synced = |status| status == ConfigStatus::Synced;
-    assert!(told_of.generic_xds_configs.iter().all(|one| is_synced(one.config_status())));
+    let synced = told_of.generic_xds_configs.iter().filter(|one| is_synced(one.config_status()));
+    assert_eq!(synced.count(), resources.len());
     let reported = reported.encode_to_vec();
     let first_line = chain.lines().nth(1).unwrap();
     assert!(String::from_utf8_lossy(&reported).contains(first_line), "it has its certificate");

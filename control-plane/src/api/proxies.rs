@@ -99,7 +99,9 @@ impl RunningControlPlane {
         let exchanges = self.hub.exchanges(&record.id.to_string());
         let mut resources: BTreeMap<_, usize> = BTreeMap::new();
         for resource in report.iter().flat_map(|report| &report.resources) {
-            *resources.entry(resource.state().word().to_owned()).or_default() += 1;
+            if !resource.is_unrequested_secret() {
+                *resources.entry(resource.state().word().to_owned()).or_default() += 1;
+            }
         }
         let snapshot = self.feeds.snapshot.borrow().clone();
         let service = |name| snapshot.as_ref()?.service(name).cloned();

@@ -152,7 +152,6 @@ impl Shared {
             .collect();
         let mut by_locality = BTreeMap::new();
         let mut by_machine = Vec::new();
-        let mut calls_the_mesh = false;
         let called: BTreeSet<_> =
             callable.values().flat_map(|destination| destination.service_ports()).collect();
         for service_port in called {
@@ -164,7 +163,6 @@ impl Shared {
             };
             resources.insert(self.cluster(service, port, service_port));
             let external = service.external.as_ref();
-            calls_the_mesh |= external.is_none();
             if external.is_some_and(|external| external::is_checked_per_endpoint(external, port)) {
                 by_machine.push(service_port.clone());
             }
@@ -191,10 +189,9 @@ impl Shared {
         }
         resources.insert(self.encoder.encode(&routes));
         if let Some(AccountCertificate { own, served }) = self.certificate(account) {
-            if calls_the_mesh {
-                resources.insert(own);
-            }
-            // Also without a chain that names it: overlays of the bootstrap may.
+            // Also without a cluster or a chain that names them: so a grant changes no secret, and overlays of the bootstrap may
+            // name the second one.
+            resources.insert(own);
             resources.insert(served);
         }
         resources.insert(self.trust_bundle());

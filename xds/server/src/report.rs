@@ -77,6 +77,14 @@ impl ResourceStatus {
     }
 }
 
+impl ResourceStatus {
+    /// Whether it is a secret that the client does not have: it requests those that its other
+    /// resources refer to, and the set may have more.
+    pub fn is_unrequested_secret(&self) -> bool {
+        self.resource_type == ResourceType::Secret && self.state() == ResourceState::NotAcked
+    }
+}
+
 impl Report {
     pub(crate) fn new(status: &ClientStatus, set: &ResourceSet) -> Self {
         let mut resources: Vec<_> =
