@@ -73,7 +73,8 @@ impl RunningControlPlane {
         })
     }
 
-    /// The proxies that have not ACKed this change of policy, which is the newest: their count, and the first [`MAX_LAGGARDS`].
+    /// The proxies that have not ACKed this change of policy, which is the newest: their count, and the first
+    /// [`MAX_LAGGARDS`].
     fn pending(
         &self,
         convergence: &Convergence,

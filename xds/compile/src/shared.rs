@@ -189,8 +189,8 @@ impl Shared {
         }
         resources.insert(self.encoder.encode(&routes));
         if let Some(AccountCertificate { own, served }) = self.certificate(account) {
-            // Also without a cluster or a chain that names them: so a grant changes no secret, and overlays of the bootstrap may
-            // name the second one.
+            // Also without a cluster or a chain that names them: so a grant changes no secret, and
+            // overlays of the bootstrap may name the second one.
             resources.insert(own);
             resources.insert(served);
         }

@@ -75,9 +75,7 @@ impl ResourceStatus {
             (None, _) => ResourceState::NotAcked,
         }
     }
-}
 
-impl ResourceStatus {
     /// Whether it is a secret that the client does not have: it requests those that its other
     /// resources refer to, and the set may have more.
     pub fn is_unrequested_secret(&self) -> bool {
