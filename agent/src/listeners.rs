@@ -5,7 +5,9 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use ironmesh_catalog::{HostUpstream, InvalidName, LogFolder, NodeMetadata, Upstream};
+use ironmesh_catalog::{
+    CertificateSource, HostUpstream, InvalidName, LogFolder, NodeMetadata, Upstream,
+};
 
 /// The settings of a machine's own listeners.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -57,6 +59,7 @@ impl ListenerSettings {
             upstreams,
             hosts,
             access_log_dir: self.access_log_dir.clone(),
+            certificates: CertificateSource::default(),
             unknown: Vec::new(),
         })
     }

@@ -169,6 +169,7 @@ fn with_settings(workload: Workload, settings: &AgentSettings) -> Workload {
         access_log_dir: listeners.access_log_dir.clone().or(known.access_log_dir),
         upstreams,
         hosts,
+        certificates: known.certificates,
         unknown: known.unknown,
     };
     let admin = match admin_tcp {

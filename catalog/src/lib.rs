@@ -92,9 +92,9 @@ pub use policy::{
 pub use policy_record::{PolicyPin, PolicyRecord};
 pub use port_range::PortRange;
 pub use proxy::{
-    CertificateRecognition, CertificateState, HostUpstream, IssuedCertificate, JoinRecord, KeyHash,
-    LogFolder, NodeMetadata, OutsideAuthority, OutsideHost, Participation, PresentedCertificate,
-    Proxy, ProxyCredentials, ProxyId, ProxyKind, Revocation, Upstream,
+    CertificateRecognition, CertificateSource, CertificateState, HostUpstream, IssuedCertificate,
+    JoinRecord, KeyHash, LogFolder, NodeMetadata, OutsideAuthority, OutsideHost, Participation,
+    PresentedCertificate, Proxy, ProxyCredentials, ProxyId, ProxyKind, Revocation, Upstream,
 };
 pub use proxy_name::ProxyName;
 pub use removals::{PolicyObject, Removals};

@@ -26,7 +26,7 @@ use crate::unknown_fields::UnknownFields;
 pub use credentials::{
     CertificateRecognition, IssuedCertificate, KeyHash, PresentedCertificate, ProxyCredentials,
 };
-pub use node_metadata::{LogFolder, NodeMetadata, Upstream};
+pub use node_metadata::{CertificateSource, LogFolder, NodeMetadata, Upstream};
 pub use outside::{HostUpstream, OutsideAuthority, OutsideHost};
 
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);

@@ -56,6 +56,7 @@ fn note_unknown(prefix: &str, object: &Value, known: &[&str], unknown: &mut Vec<
 
 #[cfg(test)]
 mod tests {
+    use ironmesh_catalog::CertificateSource;
     use serde_json::json;
 
     use super::*;
@@ -97,6 +98,7 @@ mod tests {
             json!({ "bind": 7 }),
             json!("x"),
             json!({ "access_log_dir": "log" }),
+            json!({ "certificates": "vault" }),
             json!({ "upstreams": [{ "service": "a" }] }),
         ] {
             node_metadata(&node(bad)).unwrap_err();
@@ -116,6 +118,7 @@ mod tests {
             }],
             hosts: vec!["a.example:443=14443".parse().unwrap()],
             access_log_dir: Some("/var/log/envoy".parse().unwrap()),
+            certificates: CertificateSource::Agent,
             unknown: Vec::new(),
         };
         let written = serde_json::to_value(&full).unwrap();

@@ -2,6 +2,7 @@
 
 mod admin;
 mod bootstrap;
+mod certificates;
 mod overlay;
 mod settings;
 #[cfg(test)]
@@ -18,6 +19,7 @@ use crate::{
 };
 pub use admin::{AdminSocketPathTooLong, admin_socket, agent_socket, check_admin_socket_path};
 use bootstrap::Bootstrap;
+pub use certificates::certificates_socket;
 pub use overlay::OverlayError;
 pub use settings::{EnvoyPorts, EnvoySettings, InvalidEnvoySettings, LogLevel};
 
@@ -26,6 +28,10 @@ pub const NAME: &str = "envoy";
 
 /// The name of the control plane's cluster in a bootstrap. Resources refer to it.
 pub const CONTROL_PLANE_CLUSTER: &str = "ironmesh-control-plane";
+
+/// The name of the agent's cluster for certificates, in the bootstrap of a proxy that gets them from the agent. Resources
+/// refer to it.
+pub const CERTIFICATES_CLUSTER: &str = "ironmesh-certificates";
 
 /// The name of the main configuration file.
 pub const CONFIGURATION: &str = "envoy.yaml";

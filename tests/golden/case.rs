@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use fs_err as fs;
 use ironmesh_catalog::{
-    Discovered, Domain, EgressMode, Endpoint, Finding, HostUpstream, Inputs, JoinRecord, Labels,
-    Locality, LogFolder, Mesh, Mode, NodeMetadata, Participation, Proxy, ProxyId, Records,
-    ServiceName, Snapshot, TcpAccesses, TrustDomain, Upstream,
+    CertificateSource, Discovered, Domain, EgressMode, Endpoint, Finding, HostUpstream, Inputs,
+    JoinRecord, Labels, Locality, LogFolder, Mesh, Mode, NodeMetadata, Participation, Proxy,
+    ProxyId, Records, ServiceName, Snapshot, TcpAccesses, TrustDomain, Upstream,
 };
 use ironmesh_config_language::{Loaded, render};
 use ironmesh_config_sources::load_folder;
@@ -170,6 +170,9 @@ struct ProxyEntry {
     #[serde(default)]
     hosts: Vec<HostUpstream>,
     access_log_dir: Option<LogFolder>,
+    /// Where it gets its certificates from.
+    #[serde(default)]
+    certificates: CertificateSource,
     #[serde(default)]
     labels: Labels,
     locality: Option<String>,
@@ -206,13 +209,14 @@ impl ProxyEntry {
                 Timestamp::MAX,
             )
         };
-        let Self { bind, app_address, upstreams, hosts, access_log_dir, .. } = self;
+        let Self { bind, app_address, upstreams, hosts, access_log_dir, certificates, .. } = self;
         let metadata = NodeMetadata {
             bind,
             app_address,
             upstreams,
             hosts,
             access_log_dir,
+            certificates,
             unknown: Vec::new(),
         };
         Labelled { label: self.label, proxy: Proxy { record, metadata } }

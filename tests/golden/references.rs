@@ -60,7 +60,10 @@ fn walk(value: &Value, found: &mut Vec<(ResourceType, String)>) {
                         found.push((ResourceType::Secret, name_of(inner)));
                     }
                     "tlsCertificateSdsSecretConfigs" => {
-                        found.extend(each_named().map(|name| (ResourceType::Secret, name)));
+                        // The agent serves the others.
+                        let by_ads = |one: &&Value| one["sdsConfig"].get("ads").is_some();
+                        let names = inner.as_array().into_iter().flatten().filter(by_ads);
+                        found.extend(names.map(|one| (ResourceType::Secret, name_of(one))));
                     }
                     "cluster" => found.push((ResourceType::Cluster, text(inner))),
                     "clusters" => {

@@ -32,6 +32,9 @@ pub struct NodeMetadata {
     /// The folder for access logs on its machine. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access_log_dir: Option<LogFolder>,
+    /// Where it gets its service certificates from.
+    #[serde(default, skip_serializing_if = "CertificateSource::is_default")]
+    pub certificates: CertificateSource,
     /// The unknown fields that the proxy reports, escaped, for a finding.
     #[serde(skip)]
     pub unknown: Vec<String>,
@@ -39,7 +42,26 @@ pub struct NodeMetadata {
 
 impl NodeMetadata {
     /// The names of the fields that this version reads.
-    pub const FIELDS: &[&str] = &["bind", "app_address", "upstreams", "hosts", "access_log_dir"];
+    pub const FIELDS: &[&str] =
+        &["bind", "app_address", "upstreams", "hosts", "access_log_dir", "certificates"];
+}
+
+/// Where a proxy gets its service certificates from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CertificateSource {
+    /// From the control plane, with its other resources: all proxies of an account share one certificate.
+    #[default]
+    Ads,
+    /// From the agent of its machine, which creates the key: each proxy has certificates of its own. The bootstrap has a
+    /// cluster for the agent's socket.
+    Agent,
+}
+
+impl CertificateSource {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// A local port for a service.

@@ -69,7 +69,7 @@ fn route(path: &str, action: &Value) -> Value {
 }
 
 /// A cluster of one endpoint on this machine.
-fn local_cluster(name: &str, address: &Value) -> Value {
+pub(super) fn local_cluster(name: &str, address: &Value) -> Value {
     json!({
         "name": name,
         "type": "STATIC",

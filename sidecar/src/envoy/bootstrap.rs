@@ -62,7 +62,11 @@ impl Bootstrap<'_> {
     pub(super) fn configuration(&self) -> Value {
         let workload = self.workload;
         let own = [self.control_plane_cluster(), self.admin_cluster()];
-        let clusters: Vec<_> = own.into_iter().chain(self.agent_cluster()).collect();
+        let clusters: Vec<_> = own
+            .into_iter()
+            .chain(self.agent_cluster())
+            .chain(self.certificates_cluster())
+            .collect();
         json!({
             "node": {
                 "id": workload.id.to_string(),

@@ -1,6 +1,7 @@
 use std::ffi::OsStr;
 use std::time::Duration;
 
+use ironmesh_catalog::CertificateSource;
 use serde_json::json;
 
 use super::*;
@@ -125,6 +126,23 @@ fn bootstrap_has_the_ports_of_the_settings_and_the_agents_metrics() {
     let address = "load_assignment/endpoints/0/lb_endpoints/0/endpoint/address/pipe/path";
     let socket = at(&format!("/static_resources/clusters/2/{address}"));
     assert_eq!(socket, "/var/lib/ironmesh/proxy.agent.sock");
+}
+
+#[test]
+fn bootstrap_has_the_agents_socket_if_certificates_come_from_there() {
+    let cluster = |workload: &Workload| {
+        let bootstrap = bootstrap(workload, &DriverSettings::default());
+        let clusters = bootstrap["static_resources"]["clusters"].as_array().unwrap().iter();
+        clusters.clone().find(|one| one["name"] == CERTIFICATES_CLUSTER).cloned()
+    };
+    let mut workload = workload();
+    assert_eq!(cluster(&workload), None);
+    workload.metadata.certificates = CertificateSource::Agent;
+    let cluster = cluster(&workload).unwrap();
+    let address = "/load_assignment/endpoints/0/lb_endpoints/0/endpoint/address/pipe/path";
+    assert_eq!(cluster.pointer(address).unwrap(), "/var/lib/ironmesh/proxy/sds.sock");
+    let reported = &bootstrap(&workload, &DriverSettings::default())["node"]["metadata"];
+    assert_eq!(reported["ironmesh"]["certificates"], "agent");
 }
 
 #[test]

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Application, Code, Finding, Health, Locality, Participation, Port, Proxy, Service,
-    ServiceAccount, ServicePort, Snapshot,
+    Application, CertificateSource, Code, Finding, Health, Locality, Participation, Port, Proxy,
+    Service, ServiceAccount, ServicePort, Snapshot,
 };
 use ironmesh_xds_wire::pb::envoy::config::listener::v3::FilterChain;
 use ironmesh_xds_wire::{Resource, ResourceMap, ResourceSet, ResourceType, Version};
@@ -102,6 +102,7 @@ impl Compiler {
                 None => compiled.findings.push(unknown_service(proxy, name)),
             }
         }
+        let is_agent_fed = proxy.metadata.certificates == CertificateSource::Agent;
         let first = proxy.record.services.first().and_then(|name| services.get(name));
         let telemetries = self.shared.telemetries();
         for service in served.iter().copied().chain(first) {
@@ -111,11 +112,14 @@ impl Compiler {
         }
         if let Some(first) = first
             // Without its certificate the proxy could not authenticate.
-            && self.shared.certificate(&first.account).is_some()
+            && (is_agent_fed || self.shared.certificate(&first.account).is_some())
         {
             let account = &first.account;
             let scope = self.shared.scope(account);
             compiled.resources = scope.resources.clone();
+            if is_agent_fed {
+                self.shared.feed_by_agent(account, &scope, &mut compiled.resources);
+            }
             let own = egress::filters::own_addresses(proxy);
             let by_machine = scope.by_machine.iter().filter(|_| !own.is_empty());
             for cluster in by_machine.filter_map(|port| self.shared.external_cluster(port, &own)) {
@@ -151,9 +155,16 @@ impl Compiler {
         let mut called_from_outside = Vec::new();
         for service in served {
             // Without its certificate a chain could never complete a handshake.
-            let Some(certificate) = self.shared.certificate(&service.account) else {
-                compiled.findings.push(no_certificate(proxy, service));
-                continue;
+            let certificate = match proxy.metadata.certificates {
+                CertificateSource::Agent => None,
+                CertificateSource::Ads => {
+                    let certificate = self.shared.certificate(&service.account);
+                    let Some(certificate) = certificate else {
+                        compiled.findings.push(no_certificate(proxy, service));
+                        continue;
+                    };
+                    Some(certificate)
+                }
             };
             let served_before = chains.len();
             for (service_port, port) in service.service_ports() {
@@ -182,7 +193,7 @@ impl Compiler {
                 }
             }
             // Envoy requests the certificate only if a chain names it.
-            if chains.len() > served_before {
+            if let Some(certificate) = certificate.filter(|_| chains.len() > served_before) {
                 compiled.insert_required(certificate.served);
             }
         }
@@ -237,6 +248,7 @@ impl Compiler {
             }
             return Some(inbound::http_filter_chain(
                 &snapshot,
+                proxy.metadata.certificates,
                 service,
                 service_port,
                 protocol,
@@ -262,6 +274,7 @@ impl Compiler {
         let settings = self.shared.upstream_settings();
         Some(inbound::tcp_filter_chain(
             &snapshot,
+            proxy.metadata.certificates,
             service,
             service_port,
             access,

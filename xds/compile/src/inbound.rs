@@ -4,8 +4,8 @@
 use std::net::SocketAddr;
 
 use ironmesh_catalog::{
-    Application, GlobalHttpLimit, Health, Mode, Protocol, Proxy, Service, ServicePort, Snapshot,
-    TcpAccess, UpstreamSettings,
+    Application, CertificateSource, GlobalHttpLimit, Health, Mode, Protocol, Proxy, Service,
+    ServicePort, Snapshot, TcpAccess, UpstreamSettings,
 };
 use ironmesh_xds_wire::any;
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::{
@@ -70,6 +70,7 @@ pub(crate) fn inbound_listener(proxy: &Proxy, filter_chains: Vec<FilterChain>) -
 /// the mesh's ALPN. Anything else, above all plaintext, matches no chain and is disconnected.
 pub(crate) fn http_filter_chain(
     snapshot: &Snapshot,
+    source: CertificateSource,
     service: &Service,
     port: &ServicePort,
     protocol: Protocol,
@@ -86,7 +87,7 @@ pub(crate) fn http_filter_chain(
     );
     FilterChain {
         name: names::inbound_route(port),
-        transport_socket: tls::downstream(&service.account, ROOTS),
+        transport_socket: tls::downstream(&service.account, source, ROOTS),
         filters: vec![manager],
         ..chain(snapshot, port)
     }
@@ -110,6 +111,7 @@ pub(crate) fn filters(protocol: Protocol, global: Option<&GlobalHttpLimit>) -> V
 /// chain within its drain time: so the name counts the withdrawals.
 pub(crate) fn tcp_filter_chain(
     snapshot: &Snapshot,
+    source: CertificateSource,
     service: &Service,
     port: &ServicePort,
     access: &TcpAccess,
@@ -129,7 +131,7 @@ pub(crate) fn tcp_filter_chain(
         tcp::to_application(stat_prefix(port), cluster, is_audited, max_duration, telemetry);
     FilterChain {
         name: format!("inbound|{port}|{}", access.withdrawals),
-        transport_socket: tls::downstream(&service.account, &peers),
+        transport_socket: tls::downstream(&service.account, source, &peers),
         filters: local.into_iter().chain([proxy]).collect(),
         ..chain(snapshot, port)
     }

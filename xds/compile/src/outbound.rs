@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    EscapedSlashes, Locality, LocalitySetting, MeshEndpoint, Port, Protocol, Proxy, Service,
-    ServicePort, Snapshot, Transport, hosts,
+    CertificateSource, EscapedSlashes, Locality, LocalitySetting, MeshEndpoint, Port, Protocol,
+    Proxy, Service, ServicePort, Snapshot, Transport, hosts,
 };
 use ironmesh_sidecar::ports;
 use ironmesh_xds_wire::pb;
@@ -38,7 +38,7 @@ const BY_HOST: &str = "outbound-http";
 /// The cluster through which callers reach a service port within `limits`: mutual TLS to the
 /// proxies of its endpoints, which must have the service's account. HTTP uses HTTP/2.
 ///
-/// It is the same for all callers.
+/// It is the same for all callers with certificates from `source`.
 ///
 /// If endpoints may lack a proxy, the metadata of each says whether it is called in plaintext. The
 /// protocol is then the application's, since a cluster has one protocol for all of its endpoints;
@@ -48,6 +48,7 @@ pub(crate) fn cluster(
     service: &Service,
     port: &Port,
     limits: Limits<'_>,
+    source: CertificateSource,
 ) -> Cluster {
     let service_port = ServicePort::new(service.name.clone(), port.number);
     let server = snapshot.mesh.trust_domain.workload(&service.account);
@@ -73,7 +74,7 @@ pub(crate) fn cluster(
         } else {
             protocol_options_to_proxies(protocol, limits.per_connection())
         },
-        transport_socket: tls::upstream(&server, server_name),
+        transport_socket: tls::upstream(&server, server_name, source),
         transport_socket_matches: may_be_plaintext
             .then(plaintext::socket_match)
             .into_iter()

@@ -80,6 +80,12 @@ impl Rendering {
                 self.secrets.insert(name.to_string(), secret);
             }
         }
+        // Those of the agent are not among the resources.
+        for of in [ResourceType::Cluster, ResourceType::Listener] {
+            for resource in resources.of(of).values() {
+                self.add_certificates(&resource.to_json());
+            }
+        }
         for (name, resource) in resources.of(ResourceType::Cluster) {
             if self.clusters.contains_key(&**name) {
                 continue;
@@ -114,6 +120,26 @@ impl Rendering {
             }
             let (resource_type, name) = (ResourceType::Listener, Arc::clone(name));
             self.parts.push(Part { proxy, resource_type, name, routes, clusters, content });
+        }
+    }
+
+    /// Adds placeholders for the certificates that `content` names and the secrets lack.
+    fn add_certificates(&mut self, content: &Value) {
+        match content {
+            Value::Array(items) => items.iter().for_each(|item| self.add_certificates(item)),
+            Value::Object(fields) => {
+                let named = fields.get("tlsCertificateSdsSecretConfigs").and_then(Value::as_array);
+                for name in named.into_iter().flatten().filter_map(|config| config["name"].as_str())
+                {
+                    if !self.secrets.contains_key(name) {
+                        let secret = json!({ "name": name, "tlsCertificate": {} });
+                        let secret = self.placeholders.replace_in(secret);
+                        self.secrets.insert(name.to_owned(), secret);
+                    }
+                }
+                fields.values().for_each(|field| self.add_certificates(field));
+            }
+            _ => {}
         }
     }
 

@@ -2,18 +2,25 @@
 //! (docs/reference/names.md).
 
 use ironmesh_catalog::{
-    Callers, ServiceAccount, ServiceCertificate, ServicePort, TrustBundle, TrustDomain,
+    Callers, CertificateSource, ServiceAccount, ServiceCertificate, ServicePort, TrustBundle, TrustDomain,
 };
-use ironmesh_xds_wire::pb::envoy::config::core::v3::{DataSource, data_source::Specifier};
+use ironmesh_sidecar::envoy::CERTIFICATES_CLUSTER;
+use ironmesh_xds_wire::pb::envoy::config::core::v3::api_config_source::ApiType;
+use ironmesh_xds_wire::pb::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
+use ironmesh_xds_wire::pb::envoy::config::core::v3::grpc_service::{EnvoyGrpc, TargetSpecifier};
+use ironmesh_xds_wire::pb::envoy::config::core::v3::{
+    ApiConfigSource, ApiVersion, BackoffStrategy, ConfigSource, DataSource, GrpcService,
+    RetryPolicy, data_source::Specifier,
+};
 use ironmesh_xds_wire::pb::envoy::extensions::transport_sockets::tls::v3::subject_alt_name_matcher::SanType;
 use ironmesh_xds_wire::pb::envoy::extensions::transport_sockets::tls::v3::{
     CertificateValidationContext, Secret, SubjectAltNameMatcher, TlsCertificate, secret,
 };
-
 use ironmesh_xds_wire::pb::envoy::r#type::matcher::v3::StringMatcher;
+use ironmesh_xds_wire::pb::google::protobuf::Duration;
 
 use crate::names;
-use crate::shape::{exact, namespace_prefix, workload_prefix};
+use crate::shape::{NO_TIMEOUT, ads, exact, namespace_prefix, workload_prefix};
 
 /// The name of the trust bundle.
 pub(crate) const ROOTS: &str = "roots";
@@ -25,6 +32,47 @@ pub(crate) const OWN_CERTIFICATE: &str = "service-cert";
 /// The name of an account's certificate, for the chains of its services.
 pub(crate) fn service_certificate_name(account: &ServiceAccount) -> String {
     format!("{OWN_CERTIFICATE}:{account}")
+}
+
+/// Where Envoy gets its certificates from.
+pub(crate) fn certificate_source(source: CertificateSource) -> Option<ConfigSource> {
+    match source {
+        CertificateSource::Ads => ads(),
+        CertificateSource::Agent => Some(agent()),
+    }
+}
+
+/// The agent's socket. Envoy opens one stream for each name.
+///
+/// Without the time limit of zero, Envoy would open its ports after 15 s without a certificate. Without the short
+/// backoff, it would return to a restarted agent after up to 30 s.
+fn agent() -> ConfigSource {
+    let backoff = BackoffStrategy {
+        base_interval: Some(Duration { seconds: 0, nanos: 200_000_000 }),
+        max_interval: Some(Duration { seconds: 1, nanos: 0 }),
+    };
+    let agent = EnvoyGrpc {
+        cluster_name: CERTIFICATES_CLUSTER.to_owned(),
+        retry_policy: Some(RetryPolicy { retry_back_off: Some(backoff), ..RetryPolicy::default() }),
+        ..EnvoyGrpc::default()
+    };
+    let service = GrpcService {
+        target_specifier: Some(TargetSpecifier::EnvoyGrpc(agent)),
+        ..GrpcService::default()
+    };
+    let api = ApiConfigSource {
+        api_type: ApiType::DeltaGrpc.into(),
+        transport_api_version: ApiVersion::V3.into(),
+        set_node_on_first_message_only: true,
+        grpc_services: vec![service],
+        ..ApiConfigSource::default()
+    };
+    ConfigSource {
+        resource_api_version: ApiVersion::V3.into(),
+        initial_fetch_timeout: Some(NO_TIMEOUT),
+        config_source_specifier: Some(ConfigSourceSpecifier::ApiConfigSource(api)),
+        ..ConfigSource::default()
+    }
 }
 
 /// The certificate of an account as the secret `name`.

@@ -3,6 +3,7 @@
 //! From one snapshot to the next, only what may have changed is compiled again. An equal result
 //! keeps the earlier value: so the sets of all proxies continue to share it.
 
+mod agent_fed;
 mod localities;
 mod touched;
 mod update;
@@ -12,8 +13,8 @@ use std::sync::Arc;
 
 use ironmesh_catalog::telemetries::Telemetries;
 use ironmesh_catalog::{
-    Collector, Egress, EndpointSource, IpRange, Locality, LocalitySetting, Port, Service,
-    ServiceAccount, ServicePort, Snapshot, TcpAccess, UpstreamSettings,
+    CertificateSource, Collector, Egress, EndpointSource, IpRange, Locality, LocalitySetting, Port,
+    Service, ServiceAccount, ServicePort, Snapshot, TcpAccess, UpstreamSettings,
 };
 use ironmesh_xds_wire::{Discoverable, Resource, ResourceMap, ResourceSet};
 
@@ -24,6 +25,7 @@ use crate::limits::Limits;
 use crate::mirrors::Mirrors;
 use crate::outbound::ByHost;
 use crate::{external, inbound, outbound, secret, telemetry, upstream};
+use agent_fed::AgentFed;
 use localities::Views;
 
 pub use update::Changes;
@@ -39,6 +41,7 @@ pub(crate) struct Shared {
     endpoint_accounts: BTreeMap<ServicePort, BTreeSet<ServiceAccount>>,
     /// The clusters of service ports, which all callers share.
     clusters: BTreeMap<ServicePort, Arc<Resource>>,
+    agent_fed: AgentFed,
     endpoints: BTreeMap<ServicePort, Views>,
     /// The endpoints of an account's scope for callers in a locality, if they differ.
     localized: BTreeMap<ServiceAccount, BTreeMap<Locality, ResourceMap>>,
@@ -107,6 +110,7 @@ impl Shared {
             scopes: BTreeMap::new(),
             endpoint_accounts: BTreeMap::new(),
             clusters: BTreeMap::new(),
+            agent_fed: AgentFed::default(),
             endpoints: BTreeMap::new(),
             localized: BTreeMap::new(),
             inbound_routes: BTreeMap::new(),
@@ -211,7 +215,9 @@ impl Shared {
         }
         let limits = Limits::of(self.index.upstream_settings(), service);
         let cluster = match &service.external {
-            None => outbound::cluster(&self.snapshot, service, port, limits),
+            None => {
+                outbound::cluster(&self.snapshot, service, port, limits, CertificateSource::Ads)
+            }
             Some(external) => external::cluster(service, external, port, limits, &BTreeSet::new()),
         };
         let resource = self.encoder.encode(&cluster);

@@ -1,6 +1,7 @@
 //! Properties of compiled resources, on small random meshes. These include broken references, empty
 //! lists and splits of all shapes, since the compiler must stay closed if validation fails.
 
+mod agent_fed;
 mod egress;
 mod fallback;
 mod handover;

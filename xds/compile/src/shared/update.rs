@@ -141,13 +141,17 @@ impl Shared {
         let stale: Vec<_> = self.clusters.keys().filter(is_stale).cloned().collect();
         for service_port in stale {
             let Some(known) = self.clusters.remove(&service_port) else { continue };
-            let Some(service) = self.snapshot.service(&service_port.service).cloned() else {
+            let service = self.snapshot.service(&service_port.service).cloned();
+            let port = service.as_ref().and_then(|service| service.port(service_port.port));
+            let Some((service, port)) = service.as_ref().zip(port) else {
+                self.agent_fed.forget_cluster(&service_port);
                 continue;
             };
-            let Some(port) = service.port(service_port.port) else { continue };
-            let cluster = self.cluster(&service, port, &service_port);
+            let cluster = self.cluster(service, port, &service_port);
             if cluster.version() == known.version() {
                 self.clusters.insert(service_port, known);
+            } else {
+                self.agent_fed.forget_cluster(&service_port);
             }
         }
     }
@@ -166,6 +170,7 @@ impl Shared {
                 // No service runs as this account any more; the removal of the service affects its
                 // proxies.
                 self.localized.remove(&account);
+                self.agent_fed.forget_scope(&account);
                 continue;
             }
             let compiled = self.compile_scope(&account);
@@ -180,6 +185,7 @@ impl Shared {
             } else {
                 let resources = compiled.resources.sharing_with(&known.resources);
                 self.localized.remove(&account);
+                self.agent_fed.forget_scope(&account);
                 changes.accounts.insert(account.clone());
                 Arc::new(Scope { resources, ..compiled })
             };

@@ -17,6 +17,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::Value;
 
+use super::agent_fed::fed_by_agents;
 use super::mesh::{PartOrder, Shape, shape, step};
 use super::{Versions, compile, versions};
 use crate::{Changes, Compiled, Compiler};
@@ -66,6 +67,13 @@ fn follow(
     after
 }
 
+/// These proxies; every second one gets its certificates from its agent.
+fn some_fed_by_agents(proxies: &[Proxy]) -> Vec<Proxy> {
+    let fed = fed_by_agents(proxies);
+    let pairs = proxies.iter().cloned().zip(fed).enumerate();
+    pairs.map(|(n, (usual, fed))| if n % 2 == 0 { usual } else { fed }).collect()
+}
+
 fn by_id(compiled: &[(Proxy, Compiled)]) -> BTreeMap<ProxyId, (Proxy, Compiled)> {
     compiled.iter().map(|(proxy, one)| (proxy.record.id, (proxy.clone(), one.clone()))).collect()
 }
@@ -88,6 +96,7 @@ proptest! {
         steps in vec((shape(), step()), 1..5),
     ) {
         let (inputs, proxies) = first.inputs(PartOrder::default());
+        let proxies = some_fed_by_agents(&proxies);
         let mut snapshot = Snapshot::assemble(inputs, TcpAccesses::default());
         let mut compiler = Compiler::new(Arc::new(snapshot.clone()));
         let mut compiled: Vec<_> =
@@ -96,6 +105,7 @@ proptest! {
         for (other, parts) in steps {
             shape = shape.with_parts_of(&other, parts);
             let (inputs, proxies) = shape.inputs(PartOrder::default());
+            let proxies = some_fed_by_agents(&proxies);
             let scratch = Snapshot::assemble(inputs.clone(), snapshot.tcp_accesses.clone());
             let next = snapshot.revise(inputs);
             let before = std::mem::replace(&mut snapshot, next);
@@ -117,8 +127,8 @@ proptest! {
         let (inputs, proxies) = shape.inputs(PartOrder::default());
         let snapshot = Arc::new(Snapshot::assemble(inputs, TcpAccesses::default()));
         let mut compiler = Compiler::new(Arc::clone(&snapshot));
-        for proxy in &proxies {
-            compiler.compile(proxy);
+        for proxy in some_fed_by_agents(&proxies) {
+            compiler.compile(&proxy);
         }
         let encoded = compiler.encoded();
         // Assembled once more, from equal inputs that share nothing with the first.
