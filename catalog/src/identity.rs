@@ -64,6 +64,12 @@ impl TrustDomain {
         self.id(&format!("proxy/{proxy}/ns/{namespace}/svc/{name}"))
     }
 
+    /// `<proxy UUID>.proxy.<trust domain>`: the only DNS name in the service certificates that are issued to one proxy. It
+    /// distinguishes the proxies of an account, and is no name that a resolver answers.
+    pub fn proxy_dns_name(&self, proxy: ProxyId) -> String {
+        format!("{proxy}.proxy.{}", self.0)
+    }
+
     fn id(&self, path: &str) -> SpiffeId {
         SpiffeId(format!("spiffe://{}/{path}", self.0).into())
     }

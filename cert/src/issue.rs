@@ -70,6 +70,17 @@ impl ProxyCertificate {
     }
 }
 
+/// The service certificate that one proxy gets for its signing request. The key never leaves the proxy's machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkloadCertificate {
+    /// The leaf and the intermediate that signed it, in PEM.
+    pub chain: String,
+    /// The end of its validity.
+    pub not_after: Timestamp,
+    /// The leaf's serial number, in lower-case hexadecimal.
+    pub serial: String,
+}
+
 /// The certificate that the control plane presents to its clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControlPlaneCertificate {
@@ -122,6 +133,42 @@ impl Authority {
                 not_after: validity.not_after,
                 renew_at: validity.renew_at(),
             })
+        };
+        issue().map_err(IssueError::Sign)
+    }
+
+    /// Issues a certificate by which peers identify `account`, as [`Self::issue_service_certificate`] does, for a key that
+    /// `proxy` keeps to itself.
+    ///
+    /// Its only DNS name is [`TrustDomain::proxy_dns_name`], so that peers can reject this proxy and no other of the account.
+    /// From the request it reads only the public key, which must be ECDSA P-256.
+    ///
+    /// [`TrustDomain::proxy_dns_name`]: ironmesh_catalog::TrustDomain::proxy_dns_name
+    pub fn issue_workload_certificate(
+        &self,
+        csr_pem: &str,
+        proxy: ProxyId,
+        account: &ServiceAccount,
+        lifetime: Duration,
+        now: Timestamp,
+    ) -> Result<WorkloadCertificate, IssueError> {
+        let key = request::public_key(csr_pem)?;
+        let issue = || -> Result<_, Failure> {
+            let validity = self.validity(now, validity::jittered(lifetime)?)?;
+            let names = ServerNames {
+                hosts: [self.trust_domain().proxy_dns_name(proxy)].into(),
+                ..ServerNames::default()
+            };
+            let leaf = Leaf {
+                purpose: Purpose::Service,
+                // A name has at most 63 characters, and X.509 allows 64.
+                common_name: account.name.as_str(),
+                identity: self.trust_domain().workload(account),
+                names: &names,
+                validity,
+            };
+            let (chain, serial) = self.sign(&leaf, &key)?;
+            Ok(WorkloadCertificate { chain, not_after: validity.not_after, serial })
         };
         issue().map_err(IssueError::Sign)
     }

@@ -8,7 +8,8 @@
 //!
 //! ```text
 //! CertificateStore ──► Authority ──► proxy certificates          (for a CSR; clients only)
-//!        ▲                 ├───────► control plane certificates  ──► tls::server_config
+//!        ▲                 ├───────► workload certificates       (for a CSR; one proxy of an account)
+//!        │                 ├───────► control plane certificates  ──► tls::server_config
 //!        └──────────── ServiceCertificates (one per account, stored before published)
 //! ```
 //!
@@ -37,7 +38,7 @@ pub use facts::CertificateFacts;
 pub use inspect::UnfitCertificate;
 pub use issue::{
     CONTROL_PLANE_LIFETIME, ControlPlaneCertificate, ENROLLED_PROXY_LIFETIME, IssueError,
-    PROXY_LIFETIME, ProxyCertificate, RENEWAL_GRACE, ServerNames,
+    PROXY_LIFETIME, ProxyCertificate, RENEWAL_GRACE, ServerNames, WorkloadCertificate,
 };
 pub use renewal::{ClockReading, Renewal};
 pub use request::{MachineRequest, RequestError, generate_proxy_key_and_csr, proxy_csr};

@@ -6,6 +6,7 @@ use rcgen::{
     KeyUsagePurpose, SanType,
 };
 use rustls_pki_types::UnixTime;
+use x509_parser::extensions::GeneralName;
 
 use super::*;
 use crate::{IssueError, RequestError, generate_proxy_key_and_csr};
@@ -16,12 +17,25 @@ fn account() -> ServiceAccount {
 
 /// Checks the fields that all leaves share, and returns the usages of a leaf.
 fn check_leaf(pem: &str, authority: &Authority, uri: &str) -> (bool, bool) {
+    check_leaf_with(pem, authority, uri, None)
+}
+
+/// The same of a leaf that may have a DNS name.
+fn check_leaf_with(
+    pem: &str,
+    authority: &Authority,
+    uri: &str,
+    dns_name: Option<&str>,
+) -> (bool, bool) {
     let chain = chain(pem);
     assert_eq!(chain.len(), 2, "leaf and intermediate");
     let [leaf, intermediate] = [&chain[0], &chain[1]].map(|der| inspect::parse(der).unwrap());
     assert_eq!(inspect::uri_names(&leaf).unwrap(), [uri]);
     let names = leaf.subject_alternative_name().unwrap().unwrap();
-    assert_eq!(names.value.general_names.len(), 1, "one name and no other");
+    let is_uri = |name: &&GeneralName<'_>| matches!(name, GeneralName::URI(_));
+    let others: Vec<_> = names.value.general_names.iter().filter(|name| !is_uri(name)).collect();
+    let dns_names: Vec<_> = dns_name.iter().map(|name| GeneralName::DNSName(name)).collect();
+    assert_eq!(others, dns_names.iter().collect::<Vec<_>>(), "no other name");
     let constraints = leaf.basic_constraints().unwrap().unwrap();
     assert!(constraints.critical && !constraints.value.ca);
     let usage = leaf.key_usage().unwrap().unwrap();
@@ -84,6 +98,49 @@ fn each_certificate_kind_has_its_own_identity_and_usage() {
     let own = authority.issue_control_plane_certificate(&ServerNames::default(), now()).unwrap();
     let uses = check_leaf(&own.chain, &authority, "spiffe://mesh.internal/control-plane");
     assert_eq!(uses, (true, false));
+}
+
+#[test]
+fn workload_certificate_names_account_and_proxy_for_the_key_of_its_csr() {
+    let authority = authority();
+    let (key, csr) = generate_proxy_key_and_csr().unwrap();
+    let now = now();
+    let issue = || authority.issue_workload_certificate(&csr, proxy(), &account(), DAY, now);
+    let workload = issue().unwrap();
+    let uri = "spiffe://mesh.internal/ns/shop/sa/bookstore";
+    let dns_name = format!("{UUID}.proxy.mesh.internal");
+    let uses = check_leaf_with(&workload.chain, &authority, uri, Some(&dns_name));
+    assert_eq!(uses, (true, true));
+    let der = leaf(&workload.chain);
+    assert_eq!(common_name(&der), "bookstore");
+    let parsed = inspect::parse(&der).unwrap();
+    assert_eq!(parsed.validity().not_after.timestamp(), workload.not_after.as_second());
+    assert_eq!(parsed.raw_serial_as_string().replace(':', ""), workload.serial);
+    let key = KeyPair::from_pem(key.expose()).unwrap();
+    assert_eq!(parsed.public_key().subject_public_key.data.as_ref(), key.public_key_raw());
+    let lifetimes = (0..20).map(|_| issue().unwrap().not_after.as_second() - now.as_second());
+    let lifetimes: BTreeSet<_> = lifetimes.collect();
+    assert!(lifetimes.len() > 1 && lifetimes.iter().all(|life| (77_760..=95_040).contains(life)));
+}
+
+#[test]
+fn workload_certificate_ignores_names_in_its_csr_and_rejects_other_keys() {
+    let authority = authority();
+    let issue =
+        |csr: &str| authority.issue_workload_certificate(csr, proxy(), &account(), DAY, now());
+    let key = crate::profile::new_key().unwrap();
+    let mut wish = CertificateParams::new(vec!["evil.example".to_owned()]).unwrap();
+    wish.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let csr = wish.serialize_request(&key).unwrap().pem().unwrap();
+    let uri = "spiffe://mesh.internal/ns/shop/sa/bookstore";
+    let dns_name = format!("{UUID}.proxy.mesh.internal");
+    let workload = issue(&csr).unwrap();
+    check_leaf_with(&workload.chain, &authority, uri, Some(&dns_name));
+
+    let other = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384).unwrap();
+    let csr = CertificateParams::default().serialize_request(&other).unwrap().pem().unwrap();
+    let error = issue(&csr).unwrap_err();
+    assert!(matches!(error, IssueError::Request(RequestError::OtherKey)), "{error}");
 }
 
 #[test]
