@@ -42,6 +42,7 @@ pub mod reserved_headers;
 pub mod reserved_ports;
 pub mod service;
 mod service_labels;
+mod service_secret;
 pub mod snapshot;
 pub mod specification;
 pub mod splits;
@@ -101,6 +102,7 @@ pub use removals::{PolicyObject, Removals};
 pub use service::{
     EscapedSlashes, External, Mode, OpenCallers, Port, Protocol, Resolution, Service, Visibility,
 };
+pub use service_secret::{InvalidServiceSecret, ServiceSecret};
 pub use snapshot::{
     EndpointState, EndpointStatus, ExclusionReason, Inputs, LeavingProxies, Mesh, Records,
     Snapshot, have_same_members,

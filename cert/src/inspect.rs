@@ -6,7 +6,7 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use ironmesh_catalog::{ServiceCertificate, SpiffeId, TrustBundle};
+use ironmesh_catalog::{Secret, ServiceCertificate, SpiffeId, TrustBundle};
 use jiff::Timestamp;
 use rcgen::{KeyPair, PublicKeyData as _};
 use rustls::crypto::CryptoProvider;
@@ -72,9 +72,20 @@ impl Inspector {
         identity: &SpiffeId,
         now: Timestamp,
     ) -> Result<(), UnfitCertificate> {
+        self.check_pair(&certificate.chain, &certificate.key, identity, now)
+    }
+
+    /// The same of a chain (in PEM) and the private key of its leaf.
+    pub(crate) fn check_pair(
+        &self,
+        chain: &str,
+        key: &Secret,
+        identity: &SpiffeId,
+        now: Timestamp,
+    ) -> Result<(), UnfitCertificate> {
         let unreadable = |e: Failure| UnfitCertificate::Unreadable(e);
-        let chain = certificates(&certificate.chain).map_err(unreadable)?;
-        let key = PrivateKeyDer::from_pem_slice(certificate.key.expose().as_bytes())
+        let chain = certificates(chain).map_err(unreadable)?;
+        let key = PrivateKeyDer::from_pem_slice(key.expose().as_bytes())
             .map_err(|e| unreadable(e.into()))?;
         CertifiedKey::from_der(chain.clone(), key, &self.provider)
             .map_err(|e| unreadable(e.into()))?;

@@ -31,6 +31,7 @@ mod service_certificates;
 mod spiffe_verifier;
 pub mod tls;
 mod validity;
+mod workload;
 
 pub use authority::{Authority, AuthorityError};
 pub use expired_proxy::{ExpiredProxyVerifier, UnverifiedProxy};
@@ -44,6 +45,7 @@ pub use renewal::{ClockReading, Renewal};
 pub use request::{MachineRequest, RequestError, generate_proxy_key_and_csr, proxy_csr};
 pub use service_certificates::{EnsureOutcome, KeepError, ServiceCertificates};
 pub use spiffe_verifier::{SpiffeServerVerifier, UnexpectedServer};
+pub use workload::{UnusableWorkloadCertificate, WorkloadLeaf};
 
 #[cfg(test)]
 mod memory_store;

@@ -6,6 +6,7 @@
 //! ```text
 //! operator ──► TokenTable (store) ◄── use, once ── join ──► Authority ──► Register
 //! machine  ──► ironmesh-enrollment ──────────────► renewal ─────┘
+//!                             └─────────────────► service certificates ──► Authority
 //! ```
 
 mod addresses;
@@ -14,6 +15,7 @@ mod checks;
 mod join;
 mod leave;
 mod renewal;
+mod service_certificates;
 #[cfg(test)]
 mod tests;
 mod tokens;
@@ -27,8 +29,10 @@ use ironmesh_catalog::{
 };
 use ironmesh_cert::peer::VerifiedProxy;
 use ironmesh_cert::{Authority, ProxyCertificate};
+use ironmesh_config_settings::ReloadableSettings;
 use ironmesh_enrollment::{
-    Enrolled, Enroller, Enrollment, EnrollmentError, Leave, ProxyRenewal, ProxyStatus,
+    Enrolled, Enroller, Enrollment, EnrollmentError, IssuedServiceCertificate, Leave, ProxyRenewal,
+    ProxyStatus, WorkloadRequest,
 };
 use ironmesh_xds_server::Hub;
 use jiff::Timestamp;
@@ -37,6 +41,7 @@ use tokio::sync::watch;
 
 use crate::journal::{Journal, line};
 use crate::leave_table::LeaveTable;
+use crate::policy_source::PolicyState;
 use crate::reconciler::convergence::Convergence;
 use crate::register::Register;
 pub(crate) use addresses::XdsAddresses;
@@ -58,6 +63,10 @@ pub(crate) struct MachineEnrollment {
     pub(crate) hub: Arc<Hub>,
     pub(crate) leaves: Arc<LeaveTable>,
     pub(crate) convergence: watch::Receiver<Convergence>,
+    /// The active policy, which determines the accounts of services.
+    pub(crate) policy: watch::Receiver<PolicyState>,
+    /// The settings, which determine the lifetime of service certificates.
+    pub(crate) settings: watch::Receiver<ReloadableSettings>,
     /// Held while a token is used, so that a repeated request waits for the certificate of the first.
     pub(crate) enrolling: Mutex<()>,
 }
@@ -81,6 +90,14 @@ impl Enroller for MachineEnrollment {
         peer: SocketAddr,
     ) -> Result<Enrolled, EnrollmentError> {
         self.renew_certificate(&renewal, peer, Timestamp::now())
+    }
+
+    fn issue_service_certificate(
+        &self,
+        request: WorkloadRequest,
+        peer: SocketAddr,
+    ) -> Result<IssuedServiceCertificate, EnrollmentError> {
+        self.issue_workload_certificate(&request, peer, Timestamp::now())
     }
 
     fn leave(&self, proxy: &VerifiedProxy, peer: SocketAddr) -> Result<Leave, EnrollmentError> {

@@ -136,7 +136,7 @@ pub async fn start(
         endpoints,
         Arc::clone(&hub),
     )?;
-    reconciler.follow_settings(reloads);
+    reconciler.follow_settings(reloads.clone());
     let (state_watch, state_findings) = StateWatch::new(Arc::clone(&store), Arc::clone(&hub));
     let audit = Arc::new(Audit::new(mesh.trust_domain.clone(), feeds.snapshot.clone()));
     let xds_addresses = XdsAddresses {
@@ -154,6 +154,8 @@ pub async fn start(
         hub: Arc::clone(&hub),
         leaves: Arc::clone(&leaves),
         convergence: feeds.convergence.clone(),
+        policy: policy.clone(),
+        settings: reloads,
         enrolling: Mutex::default(),
     });
     let risk_findings = settings.risk_findings(&options.policy);

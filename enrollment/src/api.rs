@@ -2,7 +2,9 @@
 
 use std::net::IpAddr;
 
-use ironmesh_catalog::{Domain, DriverName, ProxyId, ProxyName, Secret, ServiceName};
+use ironmesh_catalog::{
+    Domain, DriverName, ProxyId, ProxyName, Secret, ServiceAccount, ServiceName,
+};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +38,25 @@ pub struct EnrollRequest {
 pub struct RenewRequest {
     /// The certificate signing request, in PEM.
     pub certificate_request: String,
+}
+
+/// The body of `POST /v1/service-certificates`, sent with the current client certificate of the proxy.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ServiceCertificateRequest {
+    /// The name of the secret that Envoy asks for: `service-cert` or `service-cert:<namespace>/<account>`.
+    pub secret: String,
+    /// The certificate signing request, in PEM: an ECDSA P-256 key without subject and attributes, and another one than
+    /// that of the proxy.
+    pub csr: String,
+}
+
+/// The response of `POST /v1/service-certificates`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IssuedServiceCertificate {
+    /// The account that the certificate identifies. The control plane determines it by the record of the proxy.
+    pub account: ServiceAccount,
+    /// The certificate and its issuers, in PEM.
+    pub chain: String,
 }
 
 /// The response of `GET /v1/challenge`.
@@ -267,6 +288,8 @@ mod tests {
         let id = "81ee34f2-d8dd-466c-8b57-3623d3f4aaa8";
         assert!(parses::<EnrollRequest>(json!({ "token": "t", "certificate_request": "c" })));
         assert!(parses::<RenewRequest>(json!({ "certificate_request": "c" })));
+        assert!(parses::<ServiceCertificateRequest>(json!({ "secret": "s", "csr": "c" })));
+        assert!(parses::<IssuedServiceCertificate>(json!({ "account": "a/b", "chain": "c" })));
         assert!(parses::<Challenge>(json!({ "nonce": "n" })));
         assert!(parses::<ExpiredRenewalRequest>(json!({
             "certificate": "c", "certificate_request": "r", "nonce": "n", "signature": "s",

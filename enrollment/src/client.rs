@@ -2,8 +2,8 @@
 //!
 //! It sends nothing before it has verified the control plane: hash of the CA or roots, chain, and SPIFFE ID. It
 //! tries its addresses in order, and repeats a request until its time limit. Each repetition is safe: an enrollment
-//! with the same token and key yields the same certificate for five minutes, a renewal only yields a newer one, and a
-//! leave is marked once.
+//! with the same token and key yields the same certificate for five minutes, a renewal or a service certificate only
+//! yields a newer one, and a leave is marked once.
 
 mod address;
 mod ca_hash_verifier;
@@ -19,8 +19,8 @@ use std::time::Duration;
 use http::Method;
 use ironmesh_catalog::Secret;
 use ironmesh_catalog::backoff::Backoff;
-use ironmesh_cert::MachineRequest;
 use ironmesh_cert::peer::VerifiedProxy;
+use ironmesh_cert::{MachineRequest, WorkloadLeaf};
 use rustls::ClientConfig;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
@@ -28,8 +28,8 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::api::{
-    Challenge, EnrollRequest, Enrolled, ExpiredRenewalRequest, LeaveRequest, LeaveResult,
-    ProxyStatus, RenewRequest,
+    Challenge, EnrollRequest, Enrolled, ExpiredRenewalRequest, IssuedServiceCertificate,
+    LeaveRequest, LeaveResult, ProxyStatus, RenewRequest, ServiceCertificateRequest,
 };
 use crate::possession;
 pub use address::{ControlPlaneAddress, InvalidAddress};
@@ -86,6 +86,7 @@ enum Call<'a> {
     Enroll(&'a EnrollRequest),
     Renew(&'a RenewRequest),
     RenewExpired { identity: &'a MachineIdentity, certificate_request: &'a str },
+    ServiceCertificate(&'a ServiceCertificateRequest),
     Leave(LeaveRequest),
     Rejoin,
     ProxyStatus,
@@ -153,6 +154,27 @@ impl EnrollmentClient {
         let tls = self.trust.client_config(None)?;
         let call = Call::RenewExpired { identity, certificate_request };
         self.issue(&tls, call, certificate_request).await
+    }
+
+    /// Requests a service certificate for a key of this machine, as the proxy of `identity`. A repetition is safe: it only
+    /// yields another certificate.
+    ///
+    /// # Errors
+    ///
+    /// Also fails if the certificate is not for the key of the request.
+    pub async fn issue_service_certificate(
+        &self,
+        identity: &MachineIdentity,
+        request: &ServiceCertificateRequest,
+    ) -> Result<IssuedServiceCertificate, EnrollmentClientError> {
+        let key = MachineRequest::parse(&request.csr)?;
+        let tls = self.trust.client_config(Some(identity))?;
+        let issued: IssuedServiceCertificate =
+            self.call(&tls, Call::ServiceCertificate(request)).await?;
+        match WorkloadLeaf::read(&issued.chain) {
+            Some(leaf) if leaf.public_key == key.public_key() => Ok(issued),
+            _ => Err(EnrollmentClientError::OtherKey),
+        }
     }
 
     /// Announces that the proxy of `identity` leaves the mesh, and waits up to 15 seconds until its callers have ACKed
@@ -268,6 +290,10 @@ async fn attempt<T: DeserializeOwned>(
         }
         Call::Renew(request) => {
             timeout_at(deadline, exchange.send(post, "/v1/renew", Some(request))).await
+        }
+        Call::ServiceCertificate(request) => {
+            let sent = exchange.send(post, "/v1/service-certificates", Some(request));
+            timeout_at(deadline, sent).await
         }
         Call::Leave(request) => {
             timeout_at(deadline, exchange.send(post, "/v1/leave", Some(&request))).await

@@ -16,6 +16,7 @@
 //! |---|---|---|
 //! | `POST /v1/enroll` | none | one-time token |
 //! | `POST /v1/renew` | the current one | TLS |
+//! | `POST /v1/service-certificates` | the current one | TLS |
 //! | `POST /v1/leave`, `POST /v1/rejoin`, `GET /v1/proxy` | the current one | TLS |
 //! | `GET /v1/challenge`, then `POST /v1/renew-expired` | none | signature by the key of the expired certificate |
 //!
@@ -31,8 +32,9 @@ mod tests;
 mod token;
 
 pub use api::{
-    Challenge, EnrollRequest, Enrolled, EnrollmentErrorCode, ExpiredRenewalRequest, LeaveRequest,
-    LeaveResult, MAX_BODY, MAX_NAMED_LAGGARDS, ProxyStatus, ProxySync, RenewRequest,
+    Challenge, EnrollRequest, Enrolled, EnrollmentErrorCode, ExpiredRenewalRequest,
+    IssuedServiceCertificate, LeaveRequest, LeaveResult, MAX_BODY, MAX_NAMED_LAGGARDS, ProxyStatus,
+    ProxySync, RenewRequest, ServiceCertificateRequest,
 };
 pub use ca_hash::{CaHash, CaHashError};
 pub use client::{
@@ -42,6 +44,7 @@ pub use client::{
 pub use possession::UnusableKey;
 pub use server::{
     ConnectionLoss, Enroller, Enrollment, EnrollmentCounters, EnrollmentCredentials,
-    EnrollmentError, EnrollmentLimits, Leave, LeaveWait, ProxyRenewal, RequestOutcome, serve,
+    EnrollmentError, EnrollmentLimits, Leave, LeaveWait, ProxyRenewal, RequestOutcome,
+    WorkloadRequest, serve,
 };
 pub use token::{OneTimeToken, UnreadableTokenId, token_id_digits};

@@ -31,7 +31,9 @@ use tokio_util::sync::CancellationToken;
 use accept::accept;
 pub use counters::{ConnectionLoss, EnrollmentCounters, RequestOutcome};
 pub use credentials::EnrollmentCredentials;
-pub use enroller::{Enroller, Enrollment, EnrollmentError, Leave, LeaveWait, ProxyRenewal};
+pub use enroller::{
+    Enroller, Enrollment, EnrollmentError, Leave, LeaveWait, ProxyRenewal, WorkloadRequest,
+};
 pub use limits::EnrollmentLimits;
 use state::ListenerState;
 

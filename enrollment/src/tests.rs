@@ -4,5 +4,6 @@ mod abuse;
 mod enrolling;
 mod leave;
 mod renewal;
+mod service_certificates;
 mod support;
 mod trust;

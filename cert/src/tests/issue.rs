@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use ironmesh_catalog::ServiceAccount;
+use ironmesh_catalog::{Secret, ServiceAccount};
 use rcgen::{
     BasicConstraints, CertificateParams, CustomExtension, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     KeyUsagePurpose, SanType,
@@ -9,7 +9,7 @@ use rustls_pki_types::UnixTime;
 use x509_parser::extensions::GeneralName;
 
 use super::*;
-use crate::{IssueError, RequestError, generate_proxy_key_and_csr};
+use crate::{IssueError, RequestError, WorkloadLeaf, generate_proxy_key_and_csr};
 
 fn account() -> ServiceAccount {
     "shop/bookstore".parse().unwrap()
@@ -121,6 +121,27 @@ fn workload_certificate_names_account_and_proxy_for_the_key_of_its_csr() {
     let lifetimes = (0..20).map(|_| issue().unwrap().not_after.as_second() - now.as_second());
     let lifetimes: BTreeSet<_> = lifetimes.collect();
     assert!(lifetimes.len() > 1 && lifetimes.iter().all(|life| (77_760..=95_040).contains(life)));
+}
+
+#[test]
+fn workload_certificate_is_verified_with_its_key_account_and_roots() {
+    let authority = authority();
+    let (key, csr) = generate_proxy_key_and_csr().unwrap();
+    let issued =
+        authority.issue_workload_certificate(&csr, proxy(), &account(), DAY, now()).unwrap();
+    let verify = |key: &Secret, account: &ServiceAccount, authority: &Authority, hours: i64| {
+        let at = now() + jiff::SignedDuration::from_hours(hours);
+        let bundle = authority.trust_bundle();
+        WorkloadLeaf::verify(&issued.chain, key, account, &trust_domain(), &bundle, at)
+    };
+    let leaf = verify(&key, &account(), &authority, 0).unwrap();
+    assert_eq!((leaf.not_after, leaf.digest.len()), (issued.not_after, 64));
+    let other_key = generate_proxy_key_and_csr().unwrap().0;
+    verify(&other_key, &account(), &authority, 0).unwrap_err();
+    verify(&key, &"shop/other".parse().unwrap(), &authority, 0).unwrap_err();
+    verify(&key, &account(), &self::authority(), 0).unwrap_err();
+    verify(&key, &account(), &authority, 48).unwrap_err();
+    assert_eq!(WorkloadLeaf::read("no certificate"), None);
 }
 
 #[test]

@@ -109,7 +109,7 @@ impl MachineEnrollment {
     }
 
     /// The record of the proxy that presents this certificate, as far as xDS would accept it, too.
-    fn identify(
+    pub(super) fn identify(
         &self,
         proxy: &VerifiedProxy,
         peer: SocketAddr,

@@ -11,6 +11,7 @@ use ironmesh_catalog::{
 };
 use ironmesh_cert::peer::VerifiedProxy;
 use ironmesh_cert::{MachineRequest, generate_proxy_key_and_csr};
+use ironmesh_config_settings::Settings;
 use ironmesh_enrollment::OneTimeToken;
 use ironmesh_store::{
     KeyEncryptionKey, KeyedRecords, RecordChange, RecordError, RecordStore, RecordVersion,
@@ -109,6 +110,8 @@ fn open(folder: TempDir) -> World {
         hub: Arc::default(),
         leaves: Arc::default(),
         convergence: watch::Sender::default().subscribe(),
+        policy: watch::Sender::default().subscribe(),
+        settings: watch::Sender::new(Settings::default().reloadable()).subscribe(),
     });
     World { folder, store, disk, enroller, now }
 }
@@ -136,6 +139,8 @@ impl World {
             hub: Arc::default(),
             leaves: Arc::default(),
             convergence: one.convergence.clone(),
+            policy: one.policy.clone(),
+            settings: one.settings.clone(),
         }
     }
 
@@ -236,6 +241,7 @@ fn verified(chain: &str) -> VerifiedProxy {
 }
 
 mod leave;
+mod service_certificates;
 
 const AT_ONCE: SignedDuration = SignedDuration::ZERO;
 

@@ -14,6 +14,8 @@ pub enum RequestOutcome {
     Renewed,
     /// A certificate was renewed by proof of possession.
     RenewedExpired,
+    /// A service certificate was issued to a proxy.
+    ServiceCertificate,
     /// A challenge was issued.
     Challenged,
     /// A proxy leaves.
@@ -33,6 +35,7 @@ impl RequestOutcome {
             Self::Enrolled => "enrolled",
             Self::Renewed => "renewed",
             Self::RenewedExpired => "renewed_expired",
+            Self::ServiceCertificate => "service_certificate",
             Self::Challenged => "challenged",
             Self::Leaving => "leaving",
             Self::Rejoined => "rejoined",
@@ -46,6 +49,7 @@ impl RequestOutcome {
             Self::Enrolled,
             Self::Renewed,
             Self::RenewedExpired,
+            Self::ServiceCertificate,
             Self::Challenged,
             Self::Leaving,
             Self::Rejoined,

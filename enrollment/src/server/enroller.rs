@@ -4,11 +4,13 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 
-use ironmesh_catalog::{ProxyName, Secret};
+use ironmesh_catalog::{ProxyName, Secret, ServiceSecret};
 use ironmesh_cert::MachineRequest;
 use ironmesh_cert::peer::VerifiedProxy;
 
-use crate::api::{Enrolled, EnrollmentErrorCode, LeaveResult, ProxyStatus};
+use crate::api::{
+    Enrolled, EnrollmentErrorCode, IssuedServiceCertificate, LeaveResult, ProxyStatus,
+};
 
 /// Decides who is enrolled and renewed, and issues the certificates.
 ///
@@ -35,6 +37,15 @@ pub trait Enroller: Send + Sync + 'static {
         renewal: ProxyRenewal,
         peer: SocketAddr,
     ) -> Result<Enrolled, EnrollmentError>;
+
+    /// Issues a service certificate to a proxy, for a key of its machine.
+    ///
+    /// It decides about revocation, and determines the account by the secret and the services of the proxy.
+    fn issue_service_certificate(
+        &self,
+        request: WorkloadRequest,
+        peer: SocketAddr,
+    ) -> Result<IssuedServiceCertificate, EnrollmentError>;
 
     /// Marks a proxy as leaving. A repeated call changes nothing, except that the mark lasts longer.
     fn leave(&self, proxy: &VerifiedProxy, peer: SocketAddr) -> Result<Leave, EnrollmentError>;
@@ -93,6 +104,17 @@ pub struct ProxyRenewal {
     /// The proxy and its present certificate, which are verified.
     pub proxy: VerifiedProxy,
     /// The certificate request.
+    pub request: MachineRequest,
+}
+
+/// A proxy that asks for a service certificate.
+#[derive(Debug, Clone)]
+pub struct WorkloadRequest {
+    /// The proxy and its present certificate, which are verified.
+    pub proxy: VerifiedProxy,
+    /// The secret for which Envoy needs the certificate.
+    pub secret: ServiceSecret,
+    /// The certificate request, which is for another key than that of the proxy.
     pub request: MachineRequest,
 }
 

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::{Body as _, Incoming};
+use ironmesh_catalog::ServiceSecret;
 use ironmesh_cert::MachineRequest;
 use ironmesh_cert::peer::VerifiedProxy;
 use jiff::Timestamp;
@@ -16,14 +17,15 @@ use tokio::time::timeout;
 
 use super::counters::RequestOutcome;
 use super::credentials::EnrollmentCredentials;
-use super::enroller::{Enrollment, EnrollmentError, ProxyRenewal};
+use super::enroller::{Enrollment, EnrollmentError, ProxyRenewal, WorkloadRequest};
 use super::http_error::{HttpError, answer};
 use super::leave::{Question, ask, leave};
 use super::nonces::NonceError;
 use super::sources::Source;
 use super::state::ListenerState;
 use crate::api::{
-    Challenge, EnrollRequest, Enrolled, ExpiredRenewalRequest, MAX_BODY, RenewRequest,
+    Challenge, EnrollRequest, Enrolled, ExpiredRenewalRequest, IssuedServiceCertificate, MAX_BODY,
+    RenewRequest, ServiceCertificateRequest,
 };
 use crate::possession;
 
@@ -87,6 +89,10 @@ async fn route(
             let request = read(state, body).await?;
             (RequestOutcome::RenewedExpired, renew_expired(state, client, request).await?)
         }
+        (Method::POST, "/v1/service-certificates") => {
+            let issued = issue_service_certificate(state, client, read(state, body).await?).await?;
+            return Ok((RequestOutcome::ServiceCertificate, answer(&issued)?));
+        }
         (Method::POST, "/v1/leave") => {
             let result = leave(state, client, read(state, body).await?).await?;
             return Ok((RequestOutcome::Leaving, answer(&result)?));
@@ -100,7 +106,7 @@ async fn route(
             return Ok((RequestOutcome::ProxyStatus, answer(&status)?));
         }
         (method, _) => {
-            let paths = "GET /v1/challenge, /v1/proxy, POST /v1/enroll, /v1/renew, /v1/renew-expired, /v1/leave, /v1/rejoin";
+            let paths = "GET /v1/challenge, /v1/proxy, POST /v1/enroll, /v1/renew, /v1/renew-expired, /v1/service-certificates, /v1/leave, /v1/rejoin";
             let problem = format!("{method} is not served at this path: this port has {paths}");
             return Err(HttpError::invalid(StatusCode::NOT_FOUND, problem));
         }
@@ -160,6 +166,29 @@ async fn renew(
         let proxy = presented(&client)?;
         let request = checked(&request.certificate_request)?;
         Ok(enroller.renew(ProxyRenewal { proxy, request }, client.address)?)
+    };
+    state.queue.run(work).await
+}
+
+async fn issue_service_certificate(
+    state: &Arc<ListenerState>,
+    client: &Arc<Client>,
+    request: ServiceCertificateRequest,
+) -> Result<IssuedServiceCertificate, HttpError> {
+    let (enroller, client) = (Arc::clone(&state.enroller), Arc::clone(client));
+    let work = move || {
+        let proxy = presented(&client)?;
+        let invalid = |problem: String| EnrollmentError::RequestInvalid(problem);
+        let secret = request.secret.parse::<ServiceSecret>();
+        let secret = secret.map_err(|error| invalid(error.to_string()))?;
+        let request = checked(&request.csr)?;
+        // Peers see the key of a service certificate as that of a workload: a proxy's key identifies its machine.
+        if request.public_key() == proxy.public_key {
+            let problem = "certificate signing request is for the key of the proxy: create another key for the service certificate";
+            return Err(invalid(problem.to_owned()).into());
+        }
+        let request = WorkloadRequest { proxy, secret, request };
+        Ok(enroller.issue_service_certificate(request, client.address)?)
     };
     state.queue.run(work).await
 }

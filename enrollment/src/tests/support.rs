@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ironmesh_catalog::{Domain, DriverName, ProxyId, Secret, ServiceName, TrustDomain};
+use ironmesh_catalog::{
+    Domain, DriverName, ProxyId, Secret, ServiceAccount, ServiceName, TrustDomain,
+};
 use ironmesh_cert::peer::VerifiedProxy;
 use ironmesh_cert::{
     Authority, ControlPlaneCertificate, MachineRequest, ServerNames, SpiffeServerVerifier,
@@ -25,8 +27,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
     CaHash, ControlPlaneAddress, EnrollRequest, Enrolled, Enroller, Enrollment, EnrollmentClient,
-    EnrollmentCounters, EnrollmentCredentials, EnrollmentError, EnrollmentLimits, Leave,
-    LeaveResult, MachineIdentity, ProxyRenewal, ProxyStatus, ProxySync, ServerTrust, serve,
+    EnrollmentCounters, EnrollmentCredentials, EnrollmentError, EnrollmentLimits,
+    IssuedServiceCertificate, Leave, LeaveResult, MachineIdentity, ProxyRenewal, ProxyStatus,
+    ProxySync, ServerTrust, WorkloadRequest, serve,
 };
 
 pub(super) const TOKEN: &str = "the-one-token";
@@ -133,6 +136,20 @@ impl Enroller for TestEnroller {
     ) -> Result<Enrolled, EnrollmentError> {
         let id = renewal.proxy.identity.proxy;
         self.issue(format!("renew expired {id}"), &renewal.request, id)
+    }
+
+    fn issue_service_certificate(
+        &self,
+        request: WorkloadRequest,
+        _: SocketAddr,
+    ) -> Result<IssuedServiceCertificate, EnrollmentError> {
+        self.note(&request.secret.to_string(), &request.proxy);
+        let id = request.proxy.identity.proxy;
+        let account: ServiceAccount = "shop/bookstore".parse().unwrap();
+        let (csr, now) = (request.request.pem(), Timestamp::now());
+        let issued = self.authority.issue_workload_certificate(csr, id, &account, DAY, now);
+        let issued = issued.map_err(|error| EnrollmentError::Unavailable(error.to_string()))?;
+        Ok(IssuedServiceCertificate { account, chain: issued.chain })
     }
 
     fn leave(&self, proxy: &VerifiedProxy, _: SocketAddr) -> Result<Leave, EnrollmentError> {
