@@ -13,7 +13,8 @@ const MAY_IMPORT_ALL: &[&str] = &["ironmesh", "ironmesh-tests", "xtask"];
 /// The workspace crates that each other crate may import.
 const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     ("ironmesh-admin", &["ironmesh-analysis", "ironmesh-catalog"]),
-    // It writes the files that `proxy bootstrap` writes, and enrolls and renews by the machines' API.
+    // It writes the files that `proxy bootstrap` writes, and enrolls and renews by the machines' API. It serves Envoy's
+    // messages by SDS, which `ironmesh-xds-wire` alone may name.
     (
         "ironmesh-agent",
         &[
@@ -23,6 +24,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
             "ironmesh-enrollment",
             "ironmesh-sidecar",
             "ironmesh-sidecar-folder",
+            "ironmesh-xds-wire",
         ],
     ),
     // It knows processes of Envoy and the versions of programs: the agent passes in what to run, and the leave request.
