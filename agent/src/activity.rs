@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use ironmesh_catalog::ServiceAccount;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -55,6 +56,25 @@ pub struct AgentActivity {
     pub errors: VecDeque<AgentFailure>,
     /// Whether the last renewal or join failed.
     pub is_failing: bool,
+    /// The service certificates that the agent serves to Envoy, by secret.
+    #[serde(default)]
+    pub service_certificates: Vec<ServiceCertificateActivity>,
+    /// How many of them Envoy has NACKed.
+    #[serde(default)]
+    pub secret_nacks: u64,
+}
+
+/// A service certificate that the agent serves to Envoy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceCertificateActivity {
+    /// The name of the secret.
+    pub secret: String,
+    /// The account that the certificate identifies.
+    pub account: ServiceAccount,
+    /// When the agent renews it.
+    pub renew_at: Timestamp,
+    /// When it expires.
+    pub expires_at: Timestamp,
 }
 
 /// The activity of the running agent. The tasks of the agent write it; the status socket reads it.
@@ -96,10 +116,28 @@ impl AgentState {
         self.0.lock().failed_renewals += 1;
     }
 
-    /// Notes an error. The same one again only counts.
+    /// Replaces the list of service certificates.
+    pub(crate) fn service_certificates(&self, certificates: Vec<ServiceCertificateActivity>) {
+        self.0.lock().service_certificates = certificates;
+    }
+
+    pub(crate) fn secret_nacked(&self) {
+        self.0.lock().secret_nacks += 1;
+    }
+
+    /// Notes an error about the certificate of the proxy, or the join. The same one again only counts.
     pub(crate) fn failed(&self, error: &str, now: Timestamp) {
+        self.0.lock().is_failing = true;
+        self.note(error, now);
+    }
+
+    /// Notes an error about a service certificate. It says nothing about the certificate of the proxy.
+    pub(crate) fn service_certificate_failed(&self, error: &str, now: Timestamp) {
+        self.note(error, now);
+    }
+
+    fn note(&self, error: &str, now: Timestamp) {
         let mut activity = self.0.lock();
-        activity.is_failing = true;
         if let Some(last) = activity.errors.back_mut().filter(|last| last.error == error) {
             last.count += 1;
             last.at = now;

@@ -4,8 +4,8 @@ use std::io;
 use std::path::PathBuf;
 
 use ironmesh_agent_envoy::SupervisorClientError;
-use ironmesh_catalog::ProxyId;
-use ironmesh_cert::RequestError;
+use ironmesh_catalog::{ProxyId, ServiceSecret};
+use ironmesh_cert::{RequestError, UnusableWorkloadCertificate};
 use ironmesh_enrollment::{EnrollmentClientError, EnrollmentErrorCode};
 use ironmesh_sidecar::envoy::AdminSocketPathTooLong;
 use ironmesh_sidecar_folder::{NewFolderError, PatchFolderError, ProxyFilesError};
@@ -175,6 +175,27 @@ pub enum AgentError {
         length: usize,
         /// The longest path.
         limit: usize,
+    },
+    /// The socket of service certificates cannot be served.
+    #[error(
+        "cannot serve service certificates on `{}`: check the disk, and that the folder belongs to the agent's user; Envoy keeps the certificates that it has",
+        path.display()
+    )]
+    ServiceCertificateSocket {
+        /// The socket.
+        path: PathBuf,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// The control plane issued a service certificate that peers would reject.
+    #[error(
+        "the control plane issued a certificate for `{secret}` that must not be used: compare the clocks and the roots of this machine and the control plane; Envoy keeps what it has"
+    )]
+    UnusableServiceCertificate {
+        /// The secret.
+        secret: ServiceSecret,
+        /// The reason.
+        source: UnusableWorkloadCertificate,
     },
     /// A file does not have the content of a proxy's folder.
     #[error("`{}` is unusable: {problem}", path.display())]

@@ -1,4 +1,5 @@
-//! The agent: what runs on the machine of a proxy. It enrolls the machine, renews its certificate, and reports its status.
+//! The agent: what runs on the machine of a proxy. It enrolls the machine, renews its certificate, serves service
+//! certificates to Envoy, and reports its status.
 //!
 //! This crate owns the order of these steps, and the files of an enrolled proxy from then on: it makes the key
 //! before it sends the token, decides when a renewal is due, and replaces the certificate and the roots so that a
@@ -9,12 +10,14 @@
 //! join:   NewFolder ─► PendingKey ─► EnrollmentClient ─► files of the proxy ─► folder appears
 //! renew:  MachineFolder (locked) ─► due? ─► EnrollmentClient ─► files replaced ─► Envoy reloads them
 //! run:    AgentLock ─► join until enrolled ─► renew whenever due;  socket: activity, metrics
+//!                                          └► service certificates ─► SDS socket ─► Envoy
 //! status: files + agent socket + Envoy's admin socket ─► MachineStatus
 //! ```
 //!
 //! Start reading at [`join`], [`renew`], [`run`] and [`MachineStatus`].
 
 mod activity;
+mod certificates;
 mod control_plane;
 mod due;
 mod error;
@@ -35,7 +38,8 @@ mod supervised;
 #[cfg(test)]
 mod tests;
 
-pub use activity::{AgentActivity, AgentFailure, AgentPhase};
+pub use activity::{AgentActivity, AgentFailure, AgentPhase, ServiceCertificateActivity};
+pub use certificates::service_certificates_socket;
 pub use control_plane::ProxyControlPlane;
 pub use due::due_at;
 pub use error::AgentError;

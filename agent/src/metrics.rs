@@ -37,6 +37,9 @@ pub(crate) fn text(activity: &AgentActivity, folder: &Path) -> String {
         "Attempts to renew the proxy certificate, by outcome",
         renewals,
     );
+    let nacks = Counter::<u64, AtomicU64>::default();
+    nacks.inc_by(activity.secret_nacks);
+    registry.register("agent_secret_nacks", "Service certificates that Envoy has NACKed", nacks);
     if let Some(expires_at) = certificate_expiry(folder) {
         let expiry = Gauge::<i64>::default();
         expiry.set(expires_at.as_second());

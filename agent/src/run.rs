@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! lock ─► joining (until the folder of the proxy exists) ─► renewal loop ─► (folder removed) joining …
+//!            │                                            └► service certificates by SDS
 //!            └──────────── AgentState ────────────┴─► agent socket: status, metrics
 //! ```
 //!
@@ -18,6 +19,7 @@ use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use crate::activity::AgentState;
+use crate::certificates;
 use crate::error::AgentError;
 use crate::lock::AgentLock;
 use crate::mesh_check::check_mesh;
@@ -30,7 +32,7 @@ use crate::socket;
 ///
 /// # Errors
 ///
-/// Fails if another agent runs for the same proxy, if the folder is one of another mesh, or if the socket cannot be
+/// Fails if another agent runs for the same proxy, if the folder is one of another mesh, or if a socket cannot be
 /// bound. Everything that may pass is retried instead.
 pub async fn run(
     settings: AgentSettings,
@@ -49,7 +51,11 @@ pub async fn run(
             if !settings.folder.exists() {
                 joining::join(&settings, token_file.as_deref(), &state).await?;
             }
-            renewing::renew_until_removed(&settings, &state).await;
+            // Of this enrollment: a new one gets a new key, and its own certificates.
+            tokio::select! {
+                () = renewing::renew_until_removed(&settings, &state) => {}
+                failed = certificates::serve(&settings, &state) => failed?,
+            }
             tracing::warn!(folder = %settings.folder.display(), "the folder of the proxy was removed: the machine is enrolled again");
         }
     };

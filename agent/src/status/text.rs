@@ -49,6 +49,13 @@ impl MachineStatus {
             AgentPhase::Revoked => "runs; the proxy is revoked",
         };
         writeln!(f, "agent        {phase}; {} renewals", agent.renewals)?;
+        agent.service_certificates.iter().try_for_each(|one| {
+            let (secret, account, expires_at) = (&one.secret, &one.account, one.expires_at);
+            writeln!(f, "  {secret} for {account} expires {expires_at:.0}")
+        })?;
+        if agent.secret_nacks > 0 {
+            writeln!(f, "  Envoy NACKed {} service certificates: see its log", agent.secret_nacks)?;
+        }
         let earlier = if agent.is_failing { "" } else { "earlier, " };
         agent.errors.iter().try_for_each(|error| {
             writeln!(f, "  {earlier}{:.0} ({} times): {}", error.at, error.count, error.error)

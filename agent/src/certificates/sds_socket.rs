@@ -1,0 +1,84 @@
+//! The socket on which Envoy asks for service certificates: who may open it.
+
+use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use tokio::net::{UnixListener, UnixStream};
+
+use crate::error::AgentError;
+
+/// The name of the socket in the folder of the proxy, beside Envoy's admin socket.
+const NAME: &str = "service-certificates.sock";
+
+/// The longest path of a Unix socket on Linux in bytes, without its terminating zero.
+const MAX_PATH_BYTES: usize = 107;
+
+/// The path of the socket on which the agent serves service certificates by SDS to the Envoy of the proxy in `folder`.
+pub fn service_certificates_socket(folder: &Path) -> PathBuf {
+    folder.join(NAME)
+}
+
+/// Binds the socket, for the user of the agent alone. One that a killed agent left is replaced: the lock says that there
+/// is no other.
+pub(super) fn bind(folder: &Path) -> Result<UnixListener, AgentError> {
+    let path = service_certificates_socket(folder);
+    let length = path.as_os_str().len();
+    if length > MAX_PATH_BYTES {
+        return Err(AgentError::AgentSocketPathTooLong { path, length, limit: MAX_PATH_BYTES });
+    }
+    let failed = |source| AgentError::ServiceCertificateSocket { path: path.clone(), source };
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
+    }
+    let listener = UnixListener::bind(&path).map_err(failed)?;
+    let mode = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(&path, mode).map_err(failed)?;
+    Ok(listener)
+}
+
+/// Whether the peer is a process of the agent's user or of root. The mode of the socket says the same; a process that was
+/// started before a change of the mode, or on a file system without modes, is refused here.
+pub(super) fn is_own_user(stream: &UnixStream) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    match stream.peer_cred() {
+        Ok(peer) if may_connect(peer.uid(), own) => true,
+        Ok(peer) => {
+            let (uid, action) = (peer.uid(), "the connection is closed");
+            tracing::warn!(uid, action, "another user asks for service certificates");
+            false
+        }
+        Err(error) => {
+            tracing::warn!(reason = %error, action = "the connection is closed", "user of a connection is unknown");
+            false
+        }
+    }
+}
+
+fn may_connect(uid: u32, own: u32) -> bool {
+    uid == own || uid == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_own_user_and_root_may_connect() {
+        assert!(may_connect(1000, 1000) && may_connect(0, 1000));
+        assert!(!may_connect(1001, 1000) && !may_connect(1000, 0));
+    }
+
+    #[tokio::test]
+    async fn socket_of_a_killed_agent_is_replaced_and_private() {
+        let folder = tempfile::tempdir().unwrap();
+        drop(bind(folder.path()).unwrap());
+        let _second = bind(folder.path()).unwrap();
+        let path = service_certificates_socket(folder.path());
+        let mode = fs_err::metadata(path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let missing = bind(&folder.path().join("missing")).unwrap_err().to_string();
+        assert!(missing.contains("service-certificates.sock"), "{missing}");
+    }
+}

@@ -1,0 +1,152 @@
+//! The certificates by secret, and which secrets Envoy asks for.
+//!
+//! It does no IO but for the file, and decides nothing about renewals.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ironmesh_catalog::ServiceSecret;
+use ironmesh_catalog::text::chain;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, watch};
+
+use super::certificate_file::CertificateFile;
+use super::held_certificate::HeldCertificate;
+use crate::activity::{AgentState, ServiceCertificateActivity};
+
+/// The most secrets: more than the accounts of any machine.
+pub(crate) const MAX_SECRETS: usize = 64;
+
+/// The certificates of one proxy.
+#[derive(Debug)]
+pub(crate) struct CertificateTable {
+    entries: Mutex<BTreeMap<ServiceSecret, Entry>>,
+    /// Changes whenever a certificate is new.
+    changes: watch::Sender<()>,
+    file: CertificateFile,
+    state: AgentState,
+    /// The secrets that need a renewal task.
+    wanted: mpsc::Sender<ServiceSecret>,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    held: Option<Arc<HeldCertificate>>,
+    /// How many streams ask for it.
+    streams: usize,
+    has_renewal: bool,
+}
+
+impl CertificateTable {
+    /// A table with the kept certificates.
+    pub(crate) fn new(
+        kept: Vec<HeldCertificate>,
+        file: CertificateFile,
+        state: AgentState,
+        wanted: mpsc::Sender<ServiceSecret>,
+    ) -> Self {
+        let entry = |held| Entry { held: Some(Arc::new(held)), ..Entry::default() };
+        let entries = kept.into_iter().map(|held| (held.secret.clone(), entry(held))).collect();
+        let entries = Mutex::new(entries);
+        let table = Self { entries, changes: watch::Sender::new(()), file, state, wanted };
+        table.report(&table.entries.lock());
+        table
+    }
+
+    /// The certificate of a secret.
+    pub(crate) fn held(&self, secret: &ServiceSecret) -> Option<Arc<HeldCertificate>> {
+        self.entries.lock().get(secret)?.held.clone()
+    }
+
+    /// Notifies of new certificates.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+
+    /// A stream asks for the secret. False if the table has [`MAX_SECRETS`] already.
+    #[must_use]
+    pub(crate) fn subscribe(&self, secret: &ServiceSecret) -> bool {
+        let mut entries = self.entries.lock();
+        if !entries.contains_key(secret) && entries.len() >= MAX_SECRETS {
+            return false;
+        }
+        let entry = entries.entry(secret.clone()).or_default();
+        entry.streams += 1;
+        if !entry.has_renewal {
+            // The channel has room for all secrets; it is closed when the agent ends.
+            entry.has_renewal = self.wanted.try_send(secret.clone()).is_ok();
+        }
+        true
+    }
+
+    /// A stream no longer asks for the secret. Its certificate stays, for the next Envoy.
+    pub(crate) fn unsubscribe(&self, secret: &ServiceSecret) {
+        let mut entries = self.entries.lock();
+        let Some(entry) = entries.get_mut(secret) else { return };
+        entry.streams = entry.streams.saturating_sub(1);
+        if entry.streams == 0 && entry.held.is_none() && !entry.has_renewal {
+            entries.remove(secret);
+        }
+    }
+
+    /// Whether the renewal task of the secret goes on. If not, the next subscription starts another one.
+    pub(crate) fn continue_renewal(&self, secret: &ServiceSecret) -> bool {
+        let mut entries = self.entries.lock();
+        let Some(entry) = entries.get_mut(secret) else { return false };
+        if entry.streams > 0 {
+            return true;
+        }
+        entry.has_renewal = false;
+        if entry.held.is_none() {
+            entries.remove(secret);
+        }
+        false
+    }
+
+    /// Replaces the certificate of a secret, for all streams.
+    pub(crate) fn replace(&self, held: HeldCertificate) {
+        let mut entries = self.entries.lock();
+        let secret = held.secret.clone();
+        entries.entry(secret).or_default().held = Some(Arc::new(held));
+        let all = entries.values().filter_map(|entry| entry.held.as_deref());
+        // Without the file the certificate is only lost by a restart, which requests another one.
+        if let Err(error) = self.file.write(all) {
+            self.state.service_certificate_failed(&chain(&error), Timestamp::now());
+            tracing::error!(
+                error = chain(&error),
+                action = "an agent that restarts requests new certificates",
+                "cannot keep the service certificates"
+            );
+        }
+        self.report(&entries);
+        drop(entries);
+        self.changes.send_replace(());
+    }
+
+    /// Counts and logs a NACK of Envoy.
+    pub(crate) fn nacked(&self, error: &str) {
+        self.state.secret_nacked();
+        tracing::error!(
+            error,
+            action = "Envoy keeps the earlier one",
+            "Envoy NACKs a service certificate"
+        );
+    }
+
+    /// Notes an error about a secret.
+    pub(crate) fn failed(&self, error: &str, now: Timestamp) {
+        self.state.service_certificate_failed(error, now);
+    }
+
+    fn report(&self, entries: &BTreeMap<ServiceSecret, Entry>) {
+        let held = entries.values().filter_map(|entry| entry.held.as_deref());
+        let report = |held: &HeldCertificate| ServiceCertificateActivity {
+            secret: held.secret.to_string(),
+            account: held.account.clone(),
+            renew_at: held.renew_at(),
+            expires_at: held.leaf.not_after,
+        };
+        self.state.service_certificates(held.map(report).collect());
+    }
+}
