@@ -7,6 +7,7 @@
 
 mod access;
 mod admin_socket;
+mod agent_certificates;
 mod audit;
 mod authorization;
 mod bookstore;
