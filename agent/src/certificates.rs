@@ -36,7 +36,6 @@ use crate::error::AgentError;
 use crate::machine_folder::ProxyFiles;
 use crate::settings::AgentSettings;
 use certificate_file::CertificateFile;
-pub use sds_socket::service_certificates_socket;
 use table::{CertificateTable, MAX_SECRETS};
 
 /// Serves the service certificates of the enrolled proxy until it is dropped, which ends all streams.

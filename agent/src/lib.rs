@@ -39,7 +39,6 @@ mod supervised;
 mod tests;
 
 pub use activity::{AgentActivity, AgentFailure, AgentPhase, ServiceCertificateActivity};
-pub use certificates::service_certificates_socket;
 pub use control_plane::ProxyControlPlane;
 pub use due::due_at;
 pub use error::AgentError;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fs_err as fs;
-use ironmesh_agent::{AgentError, AgentSettings, run, service_certificates_socket};
+use ironmesh_agent::{AgentError, AgentSettings, run};
 use ironmesh_catalog::{Domain, ProxyId, TrustDomain};
 use ironmesh_cert::peer::VerifiedProxy;
 use ironmesh_cert::{Authority, ServerNames, generate_proxy_key_and_csr};
@@ -16,6 +16,7 @@ use ironmesh_enrollment::{
     Enrolled, Enroller, Enrollment, EnrollmentCredentials, EnrollmentError, EnrollmentLimits,
     IssuedServiceCertificate, Leave, ProxyRenewal, ProxyStatus, WorkloadRequest, serve,
 };
+use ironmesh_sidecar::envoy::certificates_socket;
 use ironmesh_sidecar_folder::EnrollmentState;
 use ironmesh_tests::programs::require_envoy;
 use ironmesh_tests::tls::connect_over;
@@ -134,7 +135,7 @@ impl TestMachine {
     async fn envoy(&self, program: &Path) -> Envoy {
         let folder = self.root.path().join("envoy");
         fs::create_dir_all(&folder).unwrap();
-        let socket = service_certificates_socket(&self.root.path().join("proxy"));
+        let socket = certificates_socket(&self.root.path().join("proxy"));
         let host = self.loopback.host(1);
         let bootstrap = bootstrap(&socket, host, ADMIN, TLS);
         fs::write(folder.join("envoy.yaml"), bootstrap.to_string()).unwrap();

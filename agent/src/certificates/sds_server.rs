@@ -19,10 +19,11 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::sds_socket::{is_own_user, service_certificates_socket};
+use super::sds_socket::is_own_user;
 use super::secret_stream::SecretStream;
 use super::table::CertificateTable;
 use crate::error::AgentError;
+use ironmesh_sidecar::envoy::certificates_socket;
 
 /// The most streams at once. Envoy has one for each secret, and twice as many during a hot restart.
 const MAX_STREAMS: usize = 256;
@@ -48,7 +49,7 @@ pub(super) async fn serve(
         .serve_with_incoming_shutdown(incoming, stop.cancelled_owned())
         .await;
     served.map_err(|error| AgentError::ServiceCertificateSocket {
-        path: service_certificates_socket(folder),
+        path: certificates_socket(folder),
         source: std::io::Error::other(error),
     })
 }

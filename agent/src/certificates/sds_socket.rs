@@ -2,27 +2,20 @@
 
 use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use ironmesh_sidecar::envoy::certificates_socket;
 use tokio::net::{UnixListener, UnixStream};
 
 use crate::error::AgentError;
 
-/// The name of the socket in the folder of the proxy, beside Envoy's admin socket.
-const NAME: &str = "service-certificates.sock";
-
 /// The longest path of a Unix socket on Linux in bytes, without its terminating zero.
 const MAX_PATH_BYTES: usize = 107;
-
-/// The path of the socket on which the agent serves service certificates by SDS to the Envoy of the proxy in `folder`.
-pub fn service_certificates_socket(folder: &Path) -> PathBuf {
-    folder.join(NAME)
-}
 
 /// Binds the socket, for the user of the agent alone. One that a killed agent left is replaced: the lock says that there
 /// is no other.
 pub(super) fn bind(folder: &Path) -> Result<UnixListener, AgentError> {
-    let path = service_certificates_socket(folder);
+    let path = certificates_socket(folder);
     let length = path.as_os_str().len();
     if length > MAX_PATH_BYTES {
         return Err(AgentError::AgentSocketPathTooLong { path, length, limit: MAX_PATH_BYTES });
@@ -75,10 +68,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         drop(bind(folder.path()).unwrap());
         let _second = bind(folder.path()).unwrap();
-        let path = service_certificates_socket(folder.path());
+        let path = certificates_socket(folder.path());
         let mode = fs_err::metadata(path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         let missing = bind(&folder.path().join("missing")).unwrap_err().to_string();
-        assert!(missing.contains("service-certificates.sock"), "{missing}");
+        assert!(missing.contains("sds.sock"), "{missing}");
     }
 }

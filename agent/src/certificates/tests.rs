@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use fs_err as fs;
 use ironmesh_catalog::ServiceSecret;
+use ironmesh_sidecar::envoy::certificates_socket;
 use tokio::task::JoinHandle;
 
 use super::*;
@@ -197,7 +198,7 @@ async fn connection_of_another_user_is_closed() {
     let control_plane = TestControlPlane::start(LONG).await;
     let agent = Agent::start(control_plane.folder());
     drop(TestEnvoy::connect(control_plane.folder()).await);
-    let socket = service_certificates_socket(control_plane.folder());
+    let socket = certificates_socket(control_plane.folder());
     let everyone = |path: &Path| fs::set_permissions(path, PermissionsExt::from_mode(0o777));
     everyone(control_plane.folder()).unwrap();
     everyone(&socket).unwrap();

@@ -17,7 +17,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 use tonic::transport::Endpoint;
 
-use crate::service_certificates_socket;
+use ironmesh_sidecar::envoy::certificates_socket;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -48,7 +48,7 @@ pub(super) struct TestEnvoy {
 impl TestEnvoy {
     /// Connects as soon as the agent listens.
     pub(super) async fn connect(folder: &Path) -> Self {
-        let uri = format!("unix://{}", service_certificates_socket(folder).display());
+        let uri = format!("unix://{}", certificates_socket(folder).display());
         let endpoint = Endpoint::from_shared(uri).unwrap();
         let connected = async {
             loop {
