@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ironmesh_catalog::codes::INGRESS_COLLISION;
 use ironmesh_catalog::{
-    Application, CertificateSource, Finding, Hostname, IngressEntry, IngressPort, IngressRule,
-    Proxy, Service, ServicePort, Snapshot,
+    Application, Finding, Hostname, IngressEntry, IngressPort, IngressRule, Proxy, Service,
+    ServicePort, Snapshot,
 };
 use ironmesh_sidecar::ports;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::{CidrRange, TrafficDirection};
@@ -107,8 +107,8 @@ impl<'a> UsedAddresses<'a> {
                 }
                 self.hosts.extend(hosts.iter().map(|host| (host, port)));
                 let requires_certificate = !skips_client_certificates;
+                let source = self.proxy.metadata.certificates;
                 let chain = https_chain(
-                    self.proxy.metadata.certificates,
                     service,
                     port,
                     filters,
@@ -117,6 +117,10 @@ impl<'a> UsedAddresses<'a> {
                     requires_certificate,
                     telemetry,
                 );
+                let chain = FilterChain {
+                    transport_socket: tls::ingress(&service.account, source, requires_certificate),
+                    ..chain
+                };
                 Ok(IngressResource::Chain(Box::new(chain)))
             }
         }
@@ -165,10 +169,9 @@ fn is_mesh_host(snapshot: &Snapshot, host: &Hostname) -> bool {
     }
 }
 
-/// The chain for these SNI names, whatever ALPN the caller offers: a name belongs either to the
+/// The chain for these SNI names, without its TLS context, whatever ALPN the caller offers: a name belongs either to the
 /// mesh or to ingress, never to both.
 fn https_chain(
-    source: CertificateSource,
     service: &Service,
     port: &ServicePort,
     filters: Vec<HttpFilter>,
@@ -185,7 +188,6 @@ fn https_chain(
             source_prefix_ranges: source_ranges(rule),
             ..FilterChainMatch::default()
         }),
-        transport_socket: tls::ingress(&service.account, source, requires_certificate),
         transport_socket_connect_timeout: Some(HANDSHAKE_TIMEOUT),
         filters: vec![manager(
             service,
