@@ -14,7 +14,6 @@
 //! secret leaves the earlier one in use.
 
 mod certificate_file;
-mod held_certificate;
 mod renewal;
 mod sds_server;
 mod sds_socket;
@@ -22,6 +21,7 @@ mod secret_stream;
 mod table;
 #[cfg(test)]
 mod tests;
+mod workload_identity;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ pub(crate) async fn serve(settings: &AgentSettings, state: &AgentState) -> Resul
 }
 
 /// The kept certificates that peers still accept. Without the file, the machine requests new ones.
-fn read_kept(folder: &Path, file: &CertificateFile) -> Vec<held_certificate::HeldCertificate> {
+fn read_kept(folder: &Path, file: &CertificateFile) -> Vec<workload_identity::WorkloadIdentity> {
     let proxy = match ProxyFiles::read(folder) {
         Ok(files) => files,
         Err(error) => {

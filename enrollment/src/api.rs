@@ -45,7 +45,7 @@ pub struct RenewRequest {
 pub struct ServiceCertificateRequest {
     /// The name of the secret that Envoy asks for: `service-cert` or `service-cert:<namespace>/<account>`.
     pub secret: String,
-    /// The certificate signing request, in PEM: an ECDSA P-256 key without subject and attributes, and another one than
+    /// The certificate signing request, in PEM: an ECDSA P-256 key without subject and attributes, and a different key than
     /// that of the proxy.
     pub csr: String,
 }

@@ -12,8 +12,8 @@ use ironmesh_catalog::{Secret, ServiceAccount};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::held_certificate::HeldCertificate;
 use super::table::MAX_SECRETS;
+use super::workload_identity::WorkloadIdentity;
 use crate::error::AgentError;
 use crate::machine_folder::ProxyFiles;
 
@@ -50,7 +50,7 @@ impl CertificateFile {
     }
 
     /// The certificates that peers accept at `now`, at most [`MAX_SECRETS`].
-    pub(crate) fn read(&self, proxy: &ProxyFiles, now: Timestamp) -> Vec<HeldCertificate> {
+    pub(crate) fn read(&self, proxy: &ProxyFiles, now: Timestamp) -> Vec<WorkloadIdentity> {
         let mut text = String::new();
         let read =
             File::open(&self.path).and_then(|file| file.take(MAX_LENGTH).read_to_string(&mut text));
@@ -73,7 +73,8 @@ impl CertificateFile {
         kept.filter_map(|kept| {
             let Kept { secret, account, chain: pem, key, requested_at } = kept;
             let parsed = secret.parse().ok()?;
-            let held = HeldCertificate::verify(parsed, account, pem, key, requested_at, proxy, now);
+            let held =
+                WorkloadIdentity::verify(parsed, account, pem, key, requested_at, proxy, now);
             let dropped = |error| {
                 let (reason, action) = (chain(&error), "a new one is requested");
                 tracing::warn!(secret, reason, action, "kept service certificate is not used");
@@ -86,7 +87,7 @@ impl CertificateFile {
     /// Replaces the file: on the disk as a whole, or not at all.
     pub(crate) fn write<'a>(
         &self,
-        certificates: impl Iterator<Item = &'a HeldCertificate>,
+        certificates: impl Iterator<Item = &'a WorkloadIdentity>,
     ) -> Result<(), AgentError> {
         let kept = certificates.map(|held| Kept {
             secret: held.secret.to_string(),

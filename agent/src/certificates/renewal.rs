@@ -11,8 +11,8 @@ use ironmesh_enrollment::{EnrollmentClient, ServiceCertificateRequest};
 use jiff::Timestamp;
 use tokio::time::sleep;
 
-use super::held_certificate::HeldCertificate;
 use super::table::CertificateTable;
+use super::workload_identity::WorkloadIdentity;
 use crate::error::AgentError;
 use crate::machine_folder::ProxyFiles;
 use crate::settings::AgentSettings;
@@ -70,7 +70,7 @@ async fn request(
     secret: &ServiceSecret,
     settings: &AgentSettings,
     now: Timestamp,
-) -> Result<HeldCertificate, AgentError> {
+) -> Result<WorkloadIdentity, AgentError> {
     let files = ProxyFiles::read(&settings.folder)?;
     let (addresses, _) = files.enrollment(&settings.control_plane)?;
     let action = "get a service certificate";
@@ -81,7 +81,7 @@ async fn request(
     let request = ServiceCertificateRequest { secret: secret.to_string(), csr };
     let issued = client.issue_service_certificate(&files.identity, &request).await;
     let issued = issued.map_err(failed)?;
-    let held = HeldCertificate::verify(
+    let held = WorkloadIdentity::verify(
         secret.clone(),
         issued.account,
         issued.chain,

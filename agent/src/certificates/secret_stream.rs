@@ -1,6 +1,6 @@
 //! The state of one delta SDS stream, without sockets (xDS protocol, "Incremental xDS").
 //!
-//! It only ever adds: it sends a secret once there is a certificate, and again when there is another one. It sends no empty
+//! It only ever adds: it sends a secret once there is a certificate, and again when there is a newer one. It sends no empty
 //! response and no removal.
 
 use std::collections::{BTreeMap, HashMap};
@@ -16,8 +16,8 @@ use ironmesh_xds_wire::pb::envoy::service::discovery::v3::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource,
 };
 
-use super::held_certificate::HeldCertificate;
 use super::table::CertificateTable;
+use super::workload_identity::WorkloadIdentity;
 
 /// The type URL of secrets.
 const SECRET: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
@@ -107,7 +107,7 @@ impl Drop for SecretStream {
     }
 }
 
-fn resource(held: &HeldCertificate) -> Resource {
+fn resource(held: &WorkloadIdentity) -> Resource {
     let name = held.secret.to_string();
     let certificate = TlsCertificate {
         certificate_chain: Some(inline(&held.chain)),

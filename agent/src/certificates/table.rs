@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 
 use super::certificate_file::CertificateFile;
-use super::held_certificate::HeldCertificate;
+use super::workload_identity::WorkloadIdentity;
 use crate::activity::{AgentState, ServiceCertificateActivity};
 
 /// The most secrets: more than the accounts of any machine.
@@ -32,7 +32,7 @@ pub(crate) struct CertificateTable {
 
 #[derive(Debug, Default)]
 struct Entry {
-    held: Option<Arc<HeldCertificate>>,
+    held: Option<Arc<WorkloadIdentity>>,
     /// How many streams ask for it.
     streams: usize,
     has_renewal: bool,
@@ -41,7 +41,7 @@ struct Entry {
 impl CertificateTable {
     /// A table with the kept certificates.
     pub(crate) fn new(
-        kept: Vec<HeldCertificate>,
+        kept: Vec<WorkloadIdentity>,
         file: CertificateFile,
         state: AgentState,
         wanted: mpsc::Sender<ServiceSecret>,
@@ -55,7 +55,7 @@ impl CertificateTable {
     }
 
     /// The certificate of a secret.
-    pub(crate) fn held(&self, secret: &ServiceSecret) -> Option<Arc<HeldCertificate>> {
+    pub(crate) fn held(&self, secret: &ServiceSecret) -> Option<Arc<WorkloadIdentity>> {
         self.entries.lock().get(secret)?.held.clone()
     }
 
@@ -90,7 +90,7 @@ impl CertificateTable {
         }
     }
 
-    /// Whether the renewal task of the secret goes on. If not, the next subscription starts another one.
+    /// Whether the renewal task of the secret goes on. If not, the next subscription starts a new task.
     pub(crate) fn continue_renewal(&self, secret: &ServiceSecret) -> bool {
         let mut entries = self.entries.lock();
         let Some(entry) = entries.get_mut(secret) else { return false };
@@ -105,12 +105,12 @@ impl CertificateTable {
     }
 
     /// Replaces the certificate of a secret, for all streams.
-    pub(crate) fn replace(&self, held: HeldCertificate) {
+    pub(crate) fn replace(&self, held: WorkloadIdentity) {
         let mut entries = self.entries.lock();
         let secret = held.secret.clone();
         entries.entry(secret).or_default().held = Some(Arc::new(held));
         let all = entries.values().filter_map(|entry| entry.held.as_deref());
-        // Without the file the certificate is only lost by a restart, which requests another one.
+        // Without the file the certificate is only lost by a restart, which requests a new one.
         if let Err(error) = self.file.write(all) {
             self.state.service_certificate_failed(&chain(&error), Timestamp::now());
             tracing::error!(
@@ -141,7 +141,7 @@ impl CertificateTable {
 
     fn report(&self, entries: &BTreeMap<ServiceSecret, Entry>) {
         let held = entries.values().filter_map(|entry| entry.held.as_deref());
-        let report = |held: &HeldCertificate| ServiceCertificateActivity {
+        let report = |held: &WorkloadIdentity| ServiceCertificateActivity {
             secret: held.secret.to_string(),
             account: held.account.clone(),
             renew_at: held.renew_at(),

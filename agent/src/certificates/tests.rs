@@ -12,8 +12,8 @@ use ironmesh_sidecar::envoy::certificates_socket;
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::certificates::held_certificate::HeldCertificate;
 use crate::certificates::secret_stream::SecretStream;
+use crate::certificates::workload_identity::WorkloadIdentity;
 use control_plane::TestControlPlane;
 use envoy::{TestEnvoy, subscription};
 
@@ -122,7 +122,7 @@ async fn nack_is_counted_and_the_version_is_not_sent_again() {
 }
 
 /// A table with one certificate, and that certificate.
-async fn table() -> (Arc<CertificateTable>, HeldCertificate, mpsc::Receiver<ServiceSecret>) {
+async fn table() -> (Arc<CertificateTable>, WorkloadIdentity, mpsc::Receiver<ServiceSecret>) {
     let control_plane = TestControlPlane::start(LONG).await;
     let held = control_plane.issue("service-cert", "shop/bookstore");
     let (wanted, requested) = mpsc::channel(MAX_SECRETS);
@@ -158,7 +158,7 @@ async fn stream_answers_only_with_certificates_that_the_client_has_not() {
     let mut unsubscription = subscription(&[]);
     unsubscription.resource_names_unsubscribe = vec!["service-cert".to_owned()];
     stream.receive(unsubscription);
-    table.replace(HeldCertificate { chain: String::new(), ..held });
+    table.replace(WorkloadIdentity { chain: String::new(), ..held });
     assert_eq!(stream.respond(), None);
 }
 

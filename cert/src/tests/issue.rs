@@ -101,7 +101,7 @@ fn each_certificate_kind_has_its_own_identity_and_usage() {
 }
 
 #[test]
-fn workload_certificate_names_account_and_proxy_for_the_key_of_its_csr() {
+fn workload_certificate_has_account_proxy_and_csr_key() {
     let authority = authority();
     let (key, csr) = generate_proxy_key_and_csr().unwrap();
     let now = now();
@@ -145,7 +145,7 @@ fn workload_certificate_is_verified_with_its_key_account_and_roots() {
 }
 
 #[test]
-fn workload_certificate_ignores_names_in_its_csr_and_rejects_other_keys() {
+fn workload_csr_names_are_ignored_and_other_key_kinds_rejected() {
     let authority = authority();
     let issue =
         |csr: &str| authority.issue_workload_certificate(csr, proxy(), &account(), DAY, now());

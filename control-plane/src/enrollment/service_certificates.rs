@@ -1,7 +1,7 @@
 //! Service certificates for keys of machines: decides which account a proxy may have, and issues for it.
 //!
 //! The account follows from the services of the join record and from the active policy, never from the request. It stores
-//! no certificate: the machine requests another one when it needs one.
+//! no certificate: the machine requests a new one when it needs it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

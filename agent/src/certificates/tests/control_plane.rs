@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::certificates::held_certificate::HeldCertificate;
+use crate::certificates::workload_identity::WorkloadIdentity;
 use crate::machine_folder::ProxyFiles;
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -133,12 +133,12 @@ impl TestControlPlane {
     }
 
     /// A certificate without a request.
-    pub(super) fn issue(&self, secret: &str, account: &str) -> HeldCertificate {
+    pub(super) fn issue(&self, secret: &str, account: &str) -> WorkloadIdentity {
         let (key, csr) = generate_proxy_key_and_csr().unwrap();
         let (secret, account) = (secret.parse().unwrap(), account.parse().unwrap());
         let (chain, now) = (self.issuer.issue(&csr, &secret).chain, Timestamp::now());
         let files = ProxyFiles::read(self.folder()).unwrap();
-        HeldCertificate::verify(secret, account, chain, key, now, &files, now).unwrap()
+        WorkloadIdentity::verify(secret, account, chain, key, now, &files, now).unwrap()
     }
 }
 

@@ -17,7 +17,7 @@ const DIGITS: usize = 8;
 
 /// A service certificate that peers accept, with its key.
 #[derive(Debug, Clone)]
-pub(crate) struct HeldCertificate {
+pub(crate) struct WorkloadIdentity {
     /// The secret under which Envoy asks for it.
     pub(crate) secret: ServiceSecret,
     /// The account that it identifies.
@@ -32,7 +32,7 @@ pub(crate) struct HeldCertificate {
     pub(crate) leaf: WorkloadLeaf,
 }
 
-impl HeldCertificate {
+impl WorkloadIdentity {
     /// Checks a certificate as the peers of the proxy do, at `now`.
     pub(crate) fn verify(
         secret: ServiceSecret,
