@@ -98,10 +98,14 @@ async fn empty_restarted_agent_is_not_authoritative_for_tags() {
     let watch = ProviderWatch::services(by_tag, [("shop", None), ("late", None)]);
     watch.wait_for("shop", &["10.0.0.1"]).await;
     watch.wait_for("late", &[]).await;
-    // A restarted agent is known by its lower index, and reaches some index by itself before it is asked.
+    // A restarted agent is known by an index lower than the last that was seen, and reaches some index by itself.
     for n in 0..50 {
         register(&consul, "fourth", "changing", &format!("10.0.1.{n}"), &[]).await;
     }
+    register(&consul, "fifth", "seen", "10.0.0.9", &[shop]).await;
+    watch.wait_for("shop", &["10.0.0.1", "10.0.0.9"]).await;
+    consul.deregister("seen").await;
+    watch.wait_for("shop", &["10.0.0.1"]).await;
     consul.kill(0).await;
     watch.wait_until_stale("no Consul agent can be used").await;
     consul.start(0);
