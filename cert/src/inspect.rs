@@ -135,6 +135,18 @@ pub(crate) fn uri_names(certificate: &X509Certificate<'_>) -> Result<Vec<String>
         .collect())
 }
 
+/// All DNS names among the certificate's alternative names.
+pub(crate) fn dns_names(certificate: &X509Certificate<'_>) -> Result<Vec<String>, Failure> {
+    let names = certificate.subject_alternative_name()?;
+    let names = names.iter().flat_map(|extension| &extension.value.general_names);
+    Ok(names
+        .filter_map(|name| match name {
+            GeneralName::DNSName(name) => Some((*name).to_owned()),
+            _ => None,
+        })
+        .collect())
+}
+
 /// The validity of the one certificate in `pem`.
 pub(crate) fn lifetime_of_pem(pem: &str) -> Result<(Timestamp, Timestamp), Failure> {
     let der = CertificateDer::from_pem_slice(pem.as_bytes())?;

@@ -17,6 +17,7 @@
 //!
 //! [`CertificateStore`]: ironmesh_catalog::CertificateStore
 
+mod attested;
 mod authority;
 mod expired_proxy;
 mod facts;
@@ -33,6 +34,10 @@ pub mod tls;
 mod validity;
 mod workload;
 
+pub use attested::{
+    AZURE_SIGNER_DOMAIN, AttestedDocumentError, AttestedDocumentVerifier, AttestedMachine,
+    AttestedTrustError, MAX_ATTESTED_DOCUMENT,
+};
 pub use authority::{Authority, AuthorityError};
 pub use expired_proxy::{ExpiredProxyVerifier, UnverifiedProxy};
 pub use facts::CertificateFacts;
