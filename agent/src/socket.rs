@@ -26,9 +26,14 @@ const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-
 /// The longest path of a Unix socket on Linux in bytes, without its terminating zero.
 const MAX_PATH_BYTES: usize = 107;
 
-/// Binds the socket beside `folder`. A socket that a killed agent left is replaced: the lock says that there is no other.
+/// Binds the socket beside `folder`.
 pub(crate) fn bind(folder: &Path) -> Result<UnixListener, AgentError> {
-    let path = agent_socket(folder);
+    bind_for_own_user(agent_socket(folder))
+}
+
+/// Binds a socket of the agent, for its own user only. One that a killed agent left is replaced: the lock says that there
+/// is no other.
+pub(crate) fn bind_for_own_user(path: PathBuf) -> Result<UnixListener, AgentError> {
     let length = path.as_os_str().len();
     if length > MAX_PATH_BYTES {
         return Err(AgentError::AgentSocketPathTooLong { path, length, limit: MAX_PATH_BYTES });

@@ -5,9 +5,6 @@ use std::str::FromStr;
 
 use crate::name::ServiceAccount;
 
-/// The name of the secret of the account as which a proxy calls: that of its first service.
-const OWN: &str = "service-cert";
-
 /// The name of a secret with a service certificate, as resources refer to it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ServiceSecret {
@@ -15,6 +12,12 @@ pub enum ServiceSecret {
     Own,
     /// `service-cert:<namespace>/<account>`: the certificate of an account of its services.
     OfAccount(ServiceAccount),
+}
+
+impl ServiceSecret {
+    /// The name of [`Self::Own`]. It is the same for all proxies, so that callers of all accounts share the clusters, which
+    /// name it.
+    pub const OWN_NAME: &str = "service-cert";
 }
 
 /// A text is not the name of a secret with a service certificate.
@@ -34,8 +37,8 @@ const MAX_QUOTED: usize = 80;
 impl fmt::Display for ServiceSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Own => f.write_str(OWN),
-            Self::OfAccount(account) => write!(f, "{OWN}:{account}"),
+            Self::Own => f.write_str(Self::OWN_NAME),
+            Self::OfAccount(account) => write!(f, "{}:{account}", Self::OWN_NAME),
         }
     }
 }
@@ -45,7 +48,7 @@ impl FromStr for ServiceSecret {
 
     /// Accepts only the canonical form: Envoy compares names of secrets as texts.
     fn from_str(text: &str) -> Result<Self, InvalidServiceSecret> {
-        let secret = match text.strip_prefix(OWN).map(|rest| rest.strip_prefix(':')) {
+        let secret = match text.strip_prefix(Self::OWN_NAME).map(|rest| rest.strip_prefix(':')) {
             Some(None) => Some(Self::Own),
             Some(Some(account)) => account.parse().ok().map(Self::OfAccount),
             None => None,

@@ -1,34 +1,16 @@
 //! The socket on which Envoy asks for service certificates: who may open it.
 
-use std::io::ErrorKind;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use ironmesh_sidecar::envoy::certificates_socket;
 use tokio::net::{UnixListener, UnixStream};
 
 use crate::error::AgentError;
+use crate::socket::bind_for_own_user;
 
-/// The longest path of a Unix socket on Linux in bytes, without its terminating zero.
-const MAX_PATH_BYTES: usize = 107;
-
-/// Binds the socket, for the user of the agent alone. One that a killed agent left is replaced: the lock says that there
-/// is no other.
+/// Binds the socket in the folder of the proxy.
 pub(super) fn bind(folder: &Path) -> Result<UnixListener, AgentError> {
-    let path = certificates_socket(folder);
-    let length = path.as_os_str().len();
-    if length > MAX_PATH_BYTES {
-        return Err(AgentError::AgentSocketPathTooLong { path, length, limit: MAX_PATH_BYTES });
-    }
-    let failed = |source| AgentError::ServiceCertificateSocket { path: path.clone(), source };
-    match std::fs::remove_file(&path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(error)),
-        _ => {}
-    }
-    let listener = UnixListener::bind(&path).map_err(failed)?;
-    let mode = std::fs::Permissions::from_mode(0o600);
-    std::fs::set_permissions(&path, mode).map_err(failed)?;
-    Ok(listener)
+    bind_for_own_user(certificates_socket(folder))
 }
 
 /// Whether the peer is a process of the agent's user or of root. The mode of the socket says the same; a process that was
@@ -55,6 +37,8 @@ fn may_connect(uid: u32, own: u32) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]

@@ -7,13 +7,12 @@ use std::sync::Arc;
 use ironmesh_catalog::telemetries::Telemetries;
 use ironmesh_catalog::{
     Cited, EffectiveSetting, Egress, Grant, HttpRoute, IngressBackend, Level, LogSink, Name, Proxy,
-    Reach, RouteRule, Service, ServiceAccount, ServiceName, ServicePort, Snapshot, Spot, Telemetry,
-    TrafficSplit, TrafficTarget, UpstreamSettings,
+    Reach, RouteRule, Service, ServiceAccount, ServiceName, ServicePort, ServiceSecret, Snapshot,
+    Spot, Telemetry, TrafficSplit, TrafficTarget, UpstreamSettings,
 };
 use ironmesh_xds_wire::ResourceType;
 
 use crate::inbound::LISTENER as INBOUND_LISTENER;
-use crate::secret::OWN_CERTIFICATE;
 
 /// The maximum number of objects that are named.
 const MAX_ORIGINS: usize = 5;
@@ -46,13 +45,15 @@ pub fn origins(
     let prefixes = ["inbound|", "upstream|", "ingress|", "counted|"];
     let rest = prefixes.into_iter().find_map(|prefix| name.strip_prefix(prefix));
     let rest = rest.or_else(|| name.strip_prefix("authz:")).unwrap_or(name);
-    if name == OWN_CERTIFICATE {
-        let first = proxy.record.services.first().and_then(|name| snapshot.service(name));
-        if let Some(first) = first {
-            trace.account(&first.account);
-        }
-    } else if let Some(account) = name.strip_prefix("service-cert:") {
-        if let Ok(account) = account.parse() {
+    if let Ok(secret) = name.parse::<ServiceSecret>() {
+        let account = match secret {
+            ServiceSecret::Own => {
+                let first = proxy.record.services.first().and_then(|name| snapshot.service(name));
+                first.map(|first| first.account.clone())
+            }
+            ServiceSecret::OfAccount(account) => Some(account),
+        };
+        if let Some(account) = account {
             trace.account(&account);
         }
     } else if let Some((service, port)) = service_port(snapshot, rest) {

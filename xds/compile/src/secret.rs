@@ -2,7 +2,7 @@
 //! (docs/reference/names.md).
 
 use ironmesh_catalog::{
-    Callers, CertificateSource, ServiceAccount, ServiceCertificate, ServicePort, TrustBundle, TrustDomain,
+    Callers, CertificateSource, ServiceAccount, ServiceCertificate, ServicePort, ServiceSecret, TrustBundle, TrustDomain,
 };
 use ironmesh_sidecar::envoy::CERTIFICATES_CLUSTER;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::api_config_source::ApiType;
@@ -25,13 +25,12 @@ use crate::shape::{NO_TIMEOUT, ads, exact, namespace_prefix, workload_prefix};
 /// The name of the trust bundle.
 pub(crate) const ROOTS: &str = "roots";
 
-/// The name of the certificate as which a proxy calls. It is the same for all proxies, so that
-/// callers of all accounts share the clusters, which name it.
-pub(crate) const OWN_CERTIFICATE: &str = "service-cert";
+/// The name of the certificate as which a proxy calls.
+pub(crate) const OWN_CERTIFICATE: &str = ServiceSecret::OWN_NAME;
 
 /// The name of an account's certificate, for the chains of its services.
 pub(crate) fn service_certificate_name(account: &ServiceAccount) -> String {
-    format!("{OWN_CERTIFICATE}:{account}")
+    ServiceSecret::OfAccount(account.clone()).to_string()
 }
 
 /// Where Envoy gets its certificates from.

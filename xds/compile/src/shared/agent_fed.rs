@@ -42,11 +42,12 @@ impl Shared {
         scope: &Scope,
         resources: &mut ResourceSet,
     ) {
-        let clusters = match self.agent_fed.by_account.get(account) {
-            Some(known) => known.clone(),
-            None => self.agent_fed_clusters(scope),
-        };
-        self.agent_fed.by_account.insert(account.clone(), clusters.clone());
+        let known = self.agent_fed.by_account.get(account).cloned();
+        let clusters = known.unwrap_or_else(|| {
+            let clusters = self.agent_fed_clusters(scope);
+            self.agent_fed.by_account.insert(account.clone(), clusters.clone());
+            clusters
+        });
         resources.replace(ResourceType::Cluster, clusters);
         resources.remove(ResourceType::Secret, secret::OWN_CERTIFICATE);
         resources.remove(ResourceType::Secret, &secret::service_certificate_name(account));
