@@ -1,7 +1,7 @@
 //! Azure attested documents: which machine one is about, if Azure signed it for this nonce.
 //!
-//! The Instance Metadata Service (IMDS) of an Azure machine signs a document for whoever asks it on that
-//! machine: PKCS#7, with JSON inside. It proves that its sender could reach the IMDS of the machine `vmId`
+//! The Instance Metadata Service (IMDS) of an Azure machine signs a document for each process of that
+//! machine that requests one: PKCS#7, with JSON inside. It proves that its sender could reach the IMDS of the machine `vmId`
 //! after the nonce was known. It proves neither which program asked nor what the machine may serve: both are
 //! the caller's checks. This module opens no socket: roots and intermediates are given to it.
 //!
