@@ -125,7 +125,7 @@ pub struct EndpointRow {
     /// The address to which callers connect while it is healthy; none if they do not.
     pub dialled_at: Option<SocketAddr>,
     /// The endpoint status: `participant`, `plaintext` or `external`; or the exclusion reason: `drained`, `excluded`,
-    /// `no_proxy`, `several_proxies`, `unclaimed`, `not_acked`, `not_configured`, `unreachable`, `revoked` or
+    /// `no_proxy`, `several_proxies`, `unclaimed`, `not_acked`, `not_reported`, `not_configured`, `unreachable`, `revoked` or
     /// `expired`.
     pub status: String,
     /// The reason in words, if there is one.

@@ -8,7 +8,8 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use ironmesh_catalog::{
-    JoinRecord, Labels, Locality, Participation, ProxyId, ProxyName, Revocation, ServiceName,
+    CertificateSource, JoinRecord, Labels, Locality, Participation, ProxyId, ProxyName, Revocation,
+    ServiceName,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -48,6 +49,9 @@ pub struct JoinRecordView {
     /// The ports without a backend: no provider reports an application behind them.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub ports_without_backend: BTreeSet<(ServiceName, u16)>,
+    /// Where its Envoy gets its service certificates from: `ads` or `agent`.
+    #[serde(default)]
+    pub certificates: CertificateSource,
     /// The revocation of its identity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked: Option<RevocationView>,
@@ -88,6 +92,7 @@ impl From<&JoinRecord> for JoinRecordView {
             locality,
             participation: Participation(participation),
             ports_without_backend: Participation(ports_without_backend),
+            certificates,
             revoked,
             unreachable_since,
             unknown: _,
@@ -106,6 +111,7 @@ impl From<&JoinRecord> for JoinRecordView {
             locality,
             participation,
             ports_without_backend,
+            certificates,
             revoked: revoked.map(RevocationView::from),
             unreachable_since,
         }
@@ -151,12 +157,13 @@ mod tests {
             locality: "eu/1".parse().unwrap(),
             participation: Participation([port.clone()].into()),
             ports_without_backend: Participation([port].into()),
+            certificates: CertificateSource::Agent,
             revoked: Some(Revocation { at, reason: Some("stolen".to_owned()) }),
             unreachable_since: Some(at),
             ..record()
         };
-        let least = r#"{"id":"6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f","name":"6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f","services":["shop/bookstore"],"mesh_address":"10.0.0.1:15003","enrolled_at":"2026-01-01T00:00:00Z","certificate_expires_at":"2027-01-01T00:00:00Z","claimed_at":null,"participation":[]}"#;
-        let most = r#"{"id":"6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f","name":"bookstore-1","services":["shop/bookstore"],"mesh_address":"10.0.0.1:15003","addresses":["192.0.2.1"],"machine":"00000000-0000-0000-0000-000000000000","enrolled_at":"2026-01-01T00:00:00Z","certificate_expires_at":"2027-01-01T00:00:00Z","claimed_at":"2026-01-02T00:00:00Z","labels":{"version":"v1"},"locality":{"region":"eu","zone":"1"},"participation":[["shop/bookstore",14001]],"ports_without_backend":[["shop/bookstore",14001]],"revoked":{"at":"2026-01-02T00:00:00Z","reason":"stolen"},"unreachable_since":"2026-01-02T00:00:00Z"}"#;
+        let least = r#"{"id":"6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f","name":"6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f","services":["shop/bookstore"],"mesh_address":"10.0.0.1:15003","enrolled_at":"2026-01-01T00:00:00Z","certificate_expires_at":"2027-01-01T00:00:00Z","claimed_at":null,"participation":[],"certificates":"ads"}"#;
+        let most = r#"{"id":"6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f","name":"bookstore-1","services":["shop/bookstore"],"mesh_address":"10.0.0.1:15003","addresses":["192.0.2.1"],"machine":"00000000-0000-0000-0000-000000000000","enrolled_at":"2026-01-01T00:00:00Z","certificate_expires_at":"2027-01-01T00:00:00Z","claimed_at":"2026-01-02T00:00:00Z","labels":{"version":"v1"},"locality":{"region":"eu","zone":"1"},"participation":[["shop/bookstore",14001]],"ports_without_backend":[["shop/bookstore",14001]],"certificates":"agent","revoked":{"at":"2026-01-02T00:00:00Z","reason":"stolen"},"unreachable_since":"2026-01-02T00:00:00Z"}"#;
         for (record, json) in [(record(), least), (full, most)] {
             let view = JoinRecordView::from(&record);
             assert_eq!(serde_json::to_string(&view).unwrap(), json);

@@ -121,6 +121,9 @@ pub struct JoinRecord {
     /// it yet. The proxy then forwards to policy's target port, so callers use it for no endpoint with another port.
     #[serde(rename = "vacant", default, skip_serializing_if = "Participation::is_empty")]
     pub ports_without_backend: Participation,
+    /// Where its Envoy gets its service certificates from, by its newest xDS connection.
+    #[serde(default, skip_serializing_if = "CertificateSource::is_default")]
+    pub certificates: CertificateSource,
     /// Its revocation, if it is revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked: Option<Revocation>,
@@ -205,6 +208,7 @@ impl JoinRecord {
             locality: Locality::default(),
             participation: Participation::default(),
             ports_without_backend: Participation::default(),
+            certificates: CertificateSource::default(),
             revoked: None,
             unreachable_since: None,
             unknown: UnknownFields::default(),

@@ -16,6 +16,7 @@ mod join;
 mod leave;
 mod renewal;
 mod service_certificates;
+mod serving;
 #[cfg(test)]
 mod tests;
 mod tokens;
@@ -32,7 +33,7 @@ use ironmesh_cert::{Authority, ProxyCertificate};
 use ironmesh_config_settings::ReloadableSettings;
 use ironmesh_enrollment::{
     Enrolled, Enroller, Enrollment, EnrollmentError, IssuedServiceCertificate, Leave, ProxyRenewal,
-    ProxyStatus, WorkloadRequest,
+    ProxyStatus, ServingAnswer, ServingReport, WorkloadRequest,
 };
 use ironmesh_xds_server::Hub;
 use jiff::Timestamp;
@@ -44,6 +45,7 @@ use crate::leave_table::LeaveTable;
 use crate::policy_source::PolicyState;
 use crate::reconciler::convergence::Convergence;
 use crate::register::Register;
+use crate::serving_table::ServingTable;
 pub(crate) use addresses::XdsAddresses;
 pub(crate) use alarms::{Alarms, CertificateAlarm};
 pub(crate) use checks::{check_address, check_known_as, check_services};
@@ -62,6 +64,7 @@ pub(crate) struct MachineEnrollment {
     pub(crate) xds: XdsAddresses,
     pub(crate) hub: Arc<Hub>,
     pub(crate) leaves: Arc<LeaveTable>,
+    pub(crate) serving: Arc<ServingTable>,
     pub(crate) convergence: watch::Receiver<Convergence>,
     /// The active policy, which determines the accounts of services.
     pub(crate) policy: watch::Receiver<PolicyState>,
@@ -98,6 +101,15 @@ impl Enroller for MachineEnrollment {
         peer: SocketAddr,
     ) -> Result<IssuedServiceCertificate, EnrollmentError> {
         self.issue_workload_certificate(&request, peer, Timestamp::now())
+    }
+
+    fn record_serving(
+        &self,
+        proxy: &VerifiedProxy,
+        report: ServingReport,
+        peer: SocketAddr,
+    ) -> Result<ServingAnswer, EnrollmentError> {
+        self.record_serving_report(proxy, report, peer, Timestamp::now())
     }
 
     fn leave(&self, proxy: &VerifiedProxy, peer: SocketAddr) -> Result<Leave, EnrollmentError> {

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 /// request every few seconds, so this Envoy is a new one, or its machine has changed its mind.
 pub(crate) const MARK_LIFETIME: Duration = Duration::from_secs(60);
 
-/// How long a new Envoy may take to ACK its resources before it gets callers all the same.
+/// How long a new Envoy may take to be configured before it gets callers all the same.
 const CONFIGURATION_LIMIT: Duration = Duration::from_secs(15);
 
 /// The marks of all proxies that leave.
@@ -85,14 +85,14 @@ impl LeaveTable {
         self.end(&mut self.marks.lock(), id)
     }
 
-    /// Ends the mark of a proxy if a new Envoy has connected while no other one is, and has ACKed its resources: the proxy
-    /// was stopped and is back. Before that, callers would find closed ports. A stream that the same Envoy opens again
+    /// Ends the mark of a proxy if a new Envoy has connected while no other one is, and is configured: the proxy was
+    /// stopped and is back. Before that, callers would find closed ports. A stream that the same Envoy opens again
     /// does not count, and neither does a hot restart.
     pub(super) fn note_streams(
         &self,
         id: ProxyId,
         change: &ClientChange,
-        is_synced: impl FnOnce() -> bool,
+        is_configured: impl FnOnce() -> bool,
         now: Instant,
     ) {
         let mut marks = self.marks.lock();
@@ -106,7 +106,16 @@ impl LeaveTable {
             }
         }
         marks.set(id, known);
-        if known.is_back && is_synced() {
+        drop(marks);
+        if known.is_back && is_configured() {
+            self.note_configured(id);
+        }
+    }
+
+    /// Ends the mark of a proxy whose new Envoy is connected, because it accepts callers now.
+    pub(super) fn note_configured(&self, id: ProxyId) {
+        let mut marks = self.marks.lock();
+        if marks.details.get(&id).is_some_and(|known| known.is_back) {
             tracing::info!(proxy = %id, reason = "a new Envoy is configured", "leave ended");
             self.end(&mut marks, id);
         }
@@ -122,7 +131,7 @@ impl LeaveTable {
                 }
                 known => {
                     let reason = if known.is_some_and(|known| known.is_back) {
-                        "a new Envoy has not ACKed its resources for 15 s"
+                        "a new Envoy is not configured after 15 s"
                     } else {
                         "its Envoy is connected, and asks no more to leave"
                     };

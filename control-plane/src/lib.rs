@@ -27,6 +27,7 @@ mod question;
 mod reconciler;
 mod register;
 mod revocation;
+mod serving_table;
 mod sidecars;
 mod signs_of_life;
 mod start;

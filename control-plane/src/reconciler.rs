@@ -46,6 +46,7 @@ use tokio_util::sync::CancellationToken;
 use super::leave_table::LeaveTable;
 use super::policy_source::PolicyState;
 use super::register::Register;
+use super::serving_table::ServingTable;
 use clients::Clients;
 use clock::ClockWatch;
 use convergence::Convergence;
@@ -107,6 +108,7 @@ pub(crate) struct Reconciler {
     authority: Arc<Mutex<Authority>>,
     register: Arc<Register>,
     leaves: Arc<LeaveTable>,
+    serving: Arc<ServingTable>,
     policy: watch::Receiver<PolicyState>,
     hub: Arc<Hub>,
 
@@ -168,6 +170,7 @@ impl Reconciler {
         certificates: ServiceCertificates,
         register: Arc<Register>,
         leaves: Arc<LeaveTable>,
+        serving: Arc<ServingTable>,
         policy: watch::Receiver<PolicyState>,
         endpoints: EndpointsOptions,
         hub: Arc<Hub>,
@@ -224,6 +227,7 @@ impl Reconciler {
             authority,
             register,
             leaves,
+            serving,
             policy,
             hub,
             ready,
@@ -270,7 +274,7 @@ impl Reconciler {
     async fn follow(&mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
         let mut clients = self.hub.changes();
         let (mut policy, mut register) = (self.policy.clone(), self.register.generation());
-        let mut leaves = self.leaves.changes();
+        let (mut leaves, mut serving) = (self.leaves.changes(), self.serving.changes());
         let mut settings = self.settings.clone();
         let (mut debounce, endpoints) = (Debounce::default(), self.endpoints.news());
         let mut compare_clocks = interval(clock::COMPARE);
@@ -282,6 +286,7 @@ impl Reconciler {
             clients.mark_unchanged();
             policy.mark_unchanged();
             leaves.mark_unchanged();
+            serving.mark_unchanged();
             self.snapshot_builder.set_settings(*settings.borrow_and_update());
             debounce.set_window(settings.borrow().settle);
             let members = register.borrow_and_update().members;
@@ -320,6 +325,7 @@ impl Reconciler {
                         debounce.note(if are_others { Cause::Source } else { Cause::Clients });
                     }
                     _ = leaves.changed() => debounce.note(Cause::Source),
+                    _ = serving.changed() => debounce.note(Cause::Clients),
                     // Without a sender, the settings stay.
                     Ok(()) = settings.changed() => debounce.note(Cause::Source),
                     changed = clients.changed() => {
@@ -374,6 +380,7 @@ impl Reconciler {
         let Some(specification) = self.policy.borrow().specification.clone() else { return };
         let news = self.hub.take_changed();
         self.update_presence(&news, now);
+        self.note_serving();
         self.check_duplicates(&news, now);
         let (mut unserved, mut connected) = (Vec::new(), BTreeSet::new());
         for (client, news) in &news {
@@ -463,6 +470,7 @@ impl Reconciler {
             return;
         }
         self.leaves.retain(|id| records.contains_key(&id));
+        self.serving.retain(|id| records.contains_key(&id));
         self.findings.send_if_modified(|all| {
             let before = all.len();
             all.retain(|id, _| records.contains_key(id));

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ironmesh_catalog::{
-    CertificateState, JoinRecord, Participation, ProxyId, Records, Revocation, ServiceName,
-    StoreError,
+    CertificateSource, CertificateState, JoinRecord, Participation, ProxyId, Records, Revocation,
+    ServiceName, StoreError,
 };
 use ironmesh_store::{
     ExpectedVersion, RecordChange, RecordError, RecordStore, RecordTable, RecordVersion,
@@ -55,6 +55,8 @@ pub(crate) struct Progress<'a> {
     pub(crate) without_backend: Participation,
     /// The ports with an application whose local cluster the proxy has not ACKed.
     pub(crate) without_local_cluster: Participation,
+    /// Where its Envoy gets its service certificates from.
+    pub(crate) certificates: CertificateSource,
 }
 
 /// The service ports that a proxy ACKed.
@@ -73,7 +75,8 @@ impl<'a> From<AckedPorts<'a>> for Progress<'a> {
     /// The progress of a proxy that leads to an application on each port.
     fn from(acked_ports: AckedPorts<'a>) -> Self {
         let (without_backend, without_local_cluster) = Default::default();
-        Self { acked_ports, without_backend, without_local_cluster }
+        let certificates = CertificateSource::default();
+        Self { acked_ports, without_backend, without_local_cluster, certificates }
     }
 }
 
@@ -95,9 +98,15 @@ impl Progress<'_> {
         let ports = still.chain(&self.without_backend.0);
         let ports = ports.filter(|port| participation.0.contains(port)).cloned();
         let ports_without_backend = Participation(ports.collect());
-        ((&participation, &ports_without_backend)
-            != (&record.participation, &record.ports_without_backend))
-            .then(|| JoinRecord { participation, ports_without_backend, ..record.clone() })
+        let certificates = self.certificates;
+        ((&participation, &ports_without_backend, certificates)
+            != (&record.participation, &record.ports_without_backend, record.certificates))
+            .then(|| JoinRecord {
+                participation,
+                ports_without_backend,
+                certificates,
+                ..record.clone()
+            })
     }
 }
 

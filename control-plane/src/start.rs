@@ -33,6 +33,7 @@ use crate::policy_source::{PolicySource, Releases, Source};
 use crate::providers::endpoints_options;
 use crate::reconciler::Reconciler;
 use crate::register::Register;
+use crate::serving_table::ServingTable;
 use crate::sidecars::{SERVERS, ServerContext, SidecarServers};
 use crate::state_watch::StateWatch;
 
@@ -114,7 +115,7 @@ pub async fn start(
     let certificates = ServiceCertificates::open(Arc::clone(&certificate_store))?;
     let register = Arc::new(Register::open(Arc::clone(&store), now)?);
     let tokens = Arc::new(TokenTable::open(Arc::clone(&store))?);
-    let leaves = Arc::<LeaveTable>::default();
+    let (leaves, serving) = <(Arc<LeaveTable>, Arc<ServingTable>)>::default();
     let (alarms, enrollment_counters) = <(Arc<Alarms>, Arc<EnrollmentCounters>)>::default();
     let authority = Arc::new(Mutex::new(authority));
     let (mut policy_source, source_requests, policy) =
@@ -132,6 +133,7 @@ pub async fn start(
         certificates,
         Arc::clone(&register),
         Arc::clone(&leaves),
+        Arc::clone(&serving),
         policy.clone(),
         endpoints,
         Arc::clone(&hub),
@@ -153,6 +155,7 @@ pub async fn start(
         xds: xds_addresses.clone(),
         hub: Arc::clone(&hub),
         leaves: Arc::clone(&leaves),
+        serving,
         convergence: feeds.convergence.clone(),
         policy: policy.clone(),
         settings: reloads,

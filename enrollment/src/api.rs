@@ -1,5 +1,6 @@
 //! The JSON types of the protocol. A reader ignores unknown fields: client and server may differ in version.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ironmesh_catalog::{
@@ -57,6 +58,27 @@ pub struct IssuedServiceCertificate {
     pub account: ServiceAccount,
     /// The certificate and its issuers, in PEM.
     pub chain: String,
+}
+
+/// The body of `POST /v1/serving`, sent with the current client certificate: which inbound ports of the proxy accept
+/// callers, as its agent has tried by a handshake with each.
+///
+/// An Envoy ACKs a listener before it accepts connections there, so the ACK alone does not state that.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServingReport {
+    /// The server names that accept callers, by the service account of the certificate that each presents.
+    pub ports: BTreeMap<ServiceAccount, BTreeSet<String>>,
+}
+
+/// The response of `POST /v1/serving`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServingAnswer {
+    /// Whether callers may get each of these ports. If not, the agent reports again soon: a control plane that restarts
+    /// forgets a report.
+    pub recorded: bool,
+    /// The account as which the proxy calls, by the active policy: a certificate of another one is out of date.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<ServiceAccount>,
 }
 
 /// The response of `GET /v1/challenge`.
@@ -290,6 +312,8 @@ mod tests {
         assert!(parses::<RenewRequest>(json!({ "certificate_request": "c" })));
         assert!(parses::<ServiceCertificateRequest>(json!({ "secret": "s", "csr": "c" })));
         assert!(parses::<IssuedServiceCertificate>(json!({ "account": "a/b", "chain": "c" })));
+        assert!(parses::<ServingReport>(json!({ "ports": { "a/b": ["80.c.a.mesh"] } })));
+        assert!(parses::<ServingAnswer>(json!({ "recorded": true })));
         assert!(parses::<Challenge>(json!({ "nonce": "n" })));
         assert!(parses::<ExpiredRenewalRequest>(json!({
             "certificate": "c", "certificate_request": "r", "nonce": "n", "signature": "s",

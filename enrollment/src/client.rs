@@ -3,7 +3,7 @@
 //! It sends nothing before it has verified the control plane: hash of the CA or roots, chain, and SPIFFE ID. It
 //! tries its addresses in order, and repeats a request until its time limit. Each repetition is safe: an enrollment
 //! with the same token and key yields the same certificate for five minutes, a renewal or a service certificate only
-//! yields a newer one, and a leave is marked once.
+//! yields a newer one, a leave is marked once, and the newest report counts.
 
 mod address;
 mod ca_hash_verifier;
@@ -29,7 +29,8 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::api::{
     Challenge, EnrollRequest, Enrolled, ExpiredRenewalRequest, IssuedServiceCertificate,
-    LeaveRequest, LeaveResult, ProxyStatus, RenewRequest, ServiceCertificateRequest,
+    LeaveRequest, LeaveResult, ProxyStatus, RenewRequest, ServiceCertificateRequest, ServingAnswer,
+    ServingReport,
 };
 use crate::possession;
 pub use address::{ControlPlaneAddress, InvalidAddress};
@@ -87,6 +88,7 @@ enum Call<'a> {
     Renew(&'a RenewRequest),
     RenewExpired { identity: &'a MachineIdentity, certificate_request: &'a str },
     ServiceCertificate(&'a ServiceCertificateRequest),
+    Serving(&'a ServingReport),
     Leave(LeaveRequest),
     Rejoin,
     ProxyStatus,
@@ -175,6 +177,15 @@ impl EnrollmentClient {
             Some(leaf) if leaf.public_key == key.public_key() => Ok(issued),
             _ => Err(EnrollmentClientError::OtherKey),
         }
+    }
+
+    /// Reports which ports of the proxy of `identity` accept callers. A repetition is safe: the newest report counts.
+    pub async fn report_serving(
+        &self,
+        identity: &MachineIdentity,
+        report: &ServingReport,
+    ) -> Result<ServingAnswer, EnrollmentClientError> {
+        self.call(&self.trust.client_config(Some(identity))?, Call::Serving(report)).await
     }
 
     /// Announces that the proxy of `identity` leaves the mesh, and waits up to 15 seconds until its callers have ACKed
@@ -294,6 +305,9 @@ async fn attempt<T: DeserializeOwned>(
         Call::ServiceCertificate(request) => {
             let sent = exchange.send(post, "/v1/service-certificates", Some(request));
             timeout_at(deadline, sent).await
+        }
+        Call::Serving(report) => {
+            timeout_at(deadline, exchange.send(post, "/v1/serving", Some(report))).await
         }
         Call::Leave(request) => {
             timeout_at(deadline, exchange.send(post, "/v1/leave", Some(&request))).await

@@ -17,7 +17,7 @@
 //! | `POST /v1/enroll` | none | one-time token |
 //! | `POST /v1/renew` | the current one | TLS |
 //! | `POST /v1/service-certificates` | the current one | TLS |
-//! | `POST /v1/leave`, `POST /v1/rejoin`, `GET /v1/proxy` | the current one | TLS |
+//! | `POST /v1/leave`, `POST /v1/rejoin`, `POST /v1/serving`, `GET /v1/proxy` | the current one | TLS |
 //! | `GET /v1/challenge`, then `POST /v1/renew-expired` | none | signature by the key of the expired certificate |
 //!
 //! Each connection serves one request. Start reading at [`EnrollRequest`], then [`serve`] or [`EnrollmentClient`].
@@ -34,7 +34,7 @@ mod token;
 pub use api::{
     Challenge, EnrollRequest, Enrolled, EnrollmentErrorCode, ExpiredRenewalRequest,
     IssuedServiceCertificate, LeaveRequest, LeaveResult, MAX_BODY, MAX_NAMED_LAGGARDS, ProxyStatus,
-    ProxySync, RenewRequest, ServiceCertificateRequest,
+    ProxySync, RenewRequest, ServiceCertificateRequest, ServingAnswer, ServingReport,
 };
 pub use ca_hash::{CaHash, CaHashError};
 pub use client::{

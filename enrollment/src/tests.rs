@@ -5,5 +5,6 @@ mod enrolling;
 mod leave;
 mod renewal;
 mod service_certificates;
+mod serving;
 mod support;
 mod trust;

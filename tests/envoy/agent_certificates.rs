@@ -14,7 +14,8 @@ use ironmesh_cert::peer::VerifiedProxy;
 use ironmesh_cert::{Authority, ServerNames, generate_proxy_key_and_csr};
 use ironmesh_enrollment::{
     Enrolled, Enroller, Enrollment, EnrollmentCredentials, EnrollmentError, EnrollmentLimits,
-    IssuedServiceCertificate, Leave, ProxyRenewal, ProxyStatus, WorkloadRequest, serve,
+    IssuedServiceCertificate, Leave, ProxyRenewal, ProxyStatus, ServingAnswer, ServingReport,
+    WorkloadRequest, serve,
 };
 use ironmesh_sidecar::envoy::certificates_socket;
 use ironmesh_sidecar_folder::EnrollmentState;
@@ -73,6 +74,15 @@ impl Enroller for Issuer {
         let issued =
             self.authority.issue_workload_certificate(csr, proxy(), &account, self.lifetime, now);
         Ok(IssuedServiceCertificate { account, chain: issued.unwrap().chain })
+    }
+
+    fn record_serving(
+        &self,
+        _: &VerifiedProxy,
+        _: ServingReport,
+        _: SocketAddr,
+    ) -> Result<ServingAnswer, EnrollmentError> {
+        unused()
     }
 
     fn leave(&self, _: &VerifiedProxy, _: SocketAddr) -> Result<Leave, EnrollmentError> {

@@ -60,7 +60,7 @@ pub enum CertificateSource {
 
 impl CertificateSource {
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-    fn is_default(&self) -> bool {
+    pub(super) fn is_default(&self) -> bool {
         *self == Self::default()
     }
 }

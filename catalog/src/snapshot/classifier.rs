@@ -12,7 +12,7 @@ use super::LeavingProxies;
 use super::endpoint_status::{EndpointState, EndpointStatus, ExclusionReason};
 use crate::endpoint::{Endpoint, Health, Provider, ProviderKind};
 use crate::name::ServiceName;
-use crate::proxy::{JoinRecord, ProxyId};
+use crate::proxy::{CertificateSource, JoinRecord, ProxyId};
 use crate::proxy_index::ProxyIndex;
 use crate::service::{Port, Service};
 
@@ -219,9 +219,13 @@ impl EndpointClassifier<'_> {
                     records.iter().any(|record| self.participates(endpoint, record, port.number))
                 };
                 let is_claimed = |record: &Arc<JoinRecord>| record.claimed_at.is_some();
+                let has_agent = |record: &Arc<JoinRecord>| {
+                    is_claimed(record) && record.certificates == CertificateSource::Agent
+                };
                 match ports.as_slice() {
                     [] => return None,
                     _ if missing.iter().all(is_acked) => ExclusionReason::NotConfigured { ports },
+                    _ if records.iter().any(has_agent) => ExclusionReason::NotReported { ports },
                     _ if records.iter().any(is_claimed) => ExclusionReason::NotAcked { ports },
                     _ => ExclusionReason::Unclaimed,
                 }

@@ -77,6 +77,12 @@ pub enum ExclusionReason {
         /// The ports without an ACK.
         ports: Vec<u16>,
     },
+    /// The agent of its machine has not reported that all ports of the service accept callers, or its proxy has not ACKed
+    /// them.
+    NotReported {
+        /// The ports without a report.
+        ports: Vec<u16>,
+    },
     /// Its proxy has ACKed the ports, but is not yet configured with the target port of this endpoint.
     NotConfigured {
         /// The ports of the service.
@@ -110,6 +116,14 @@ impl fmt::Display for ExclusionReason {
             Self::NotAcked { ports } => {
                 let ports: Vec<_> = ports.iter().map(ToString::to_string).collect();
                 write!(f, "its proxy has not ACKed port {} yet", ports.join(", "))
+            }
+            Self::NotReported { ports } => {
+                let ports: Vec<_> = ports.iter().map(ToString::to_string).collect();
+                let ports = ports.join(", ");
+                write!(
+                    f,
+                    "the agent of its machine has not reported yet that port {ports} accepts callers"
+                )
             }
             Self::NotConfigured { ports } => {
                 let ports: Vec<_> = ports.iter().map(ToString::to_string).collect();

@@ -135,6 +135,7 @@ impl EndpointClassifier<'_> {
             // A proxy that is not ready yet needs no finding, unless callers use plaintext because of it.
             ExclusionReason::Unclaimed
             | ExclusionReason::NotAcked { .. }
+            | ExclusionReason::NotReported { .. }
             | ExclusionReason::NotConfigured { .. } => {
                 let is_plaintext = matches!(status.state, EndpointState::Plaintext(_));
                 let help = "start its Envoy, or see what it NACKed: `ironmesh proxy list`";

@@ -19,7 +19,7 @@ use crate::finding::Spot;
 use crate::labels::Labels;
 use crate::locality::Locality;
 use crate::policy::{EgressMode, Namespace};
-use crate::proxy::{Participation, Revocation};
+use crate::proxy::{CertificateSource, Participation, Revocation};
 use crate::service::{EscapedSlashes, External, Port, Protocol, Resolution, Visibility};
 
 const WEB: u16 = 14001;

@@ -128,6 +128,7 @@ pub(super) fn health(row: &EndpointRow) -> String {
 pub(super) fn endpoint_status(row: &EndpointRow) -> String {
     let word = match &*row.status {
         "not_acked" => "not ACKed".to_owned(),
+        "not_reported" => "not reported".to_owned(),
         other => other.replace('_', " "),
     };
     let at = row.dialled_at.map(|address| format!(" at {address}")).unwrap_or_default();

@@ -218,6 +218,7 @@ fn word(reason: &ExclusionReason) -> &'static str {
         ExclusionReason::SeveralProxies { .. } => "several_proxies",
         ExclusionReason::Unclaimed => "unclaimed",
         ExclusionReason::NotAcked { .. } => "not_acked",
+        ExclusionReason::NotReported { .. } => "not_reported",
         ExclusionReason::NotConfigured { .. } => "not_configured",
         ExclusionReason::Unreachable { .. } => "unreachable",
         ExclusionReason::Revoked => "revoked",

@@ -41,7 +41,7 @@ impl MachineEnrollment {
             self.record_leave(id, peer, None, Some(error), now);
         })?;
         let client = id.to_string();
-        let process_starts = self.hub.status_of(&client).map_or(0, |status| status.process_starts);
+        let process_starts = self.hub.process_starts(&client);
         let is_connected = self.hub.streams(&client) > 0;
         let mark = self.leaves.leave(id, process_starts, is_connected, now, Instant::now());
         if mark.is_new {

@@ -109,6 +109,7 @@ fn open(folder: TempDir) -> World {
         enrolling: Mutex::default(),
         hub: Arc::default(),
         leaves: Arc::default(),
+        serving: Arc::default(),
         convergence: watch::Sender::default().subscribe(),
         policy: watch::Sender::default().subscribe(),
         settings: watch::Sender::new(Settings::default().reloadable()).subscribe(),
@@ -138,6 +139,7 @@ impl World {
             enrolling: Mutex::default(),
             hub: Arc::default(),
             leaves: Arc::default(),
+            serving: Arc::default(),
             convergence: one.convergence.clone(),
             policy: one.policy.clone(),
             settings: one.settings.clone(),
@@ -243,6 +245,7 @@ fn verified(chain: &str) -> VerifiedProxy {
 mod leave;
 mod renewal;
 mod service_certificates;
+mod serving;
 
 const AT_ONCE: SignedDuration = SignedDuration::ZERO;
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use ironmesh_catalog::{ProxyId, Records};
+use ironmesh_catalog::{CertificateSource, ProxyId, Records};
 use ironmesh_xds_server::{ClientChange, ClientKey};
 use jiff::Timestamp;
 use tokio::time::Instant;
@@ -150,8 +150,8 @@ impl Reconciler {
         let mut back = Vec::new();
         for (client, news) in news {
             let Ok(id) = client.parse::<ProxyId>() else { continue };
-            let is_synced = || self.hub.is_synced(client);
-            self.leaves.note_streams(id, news, is_synced, Instant::now());
+            let is_configured = || self.is_configured(client, id);
+            self.leaves.note_streams(id, news, is_configured, Instant::now());
             if news.streams == 0 {
                 self.liveness.lost(id, Instant::now(), now);
                 continue;
@@ -169,6 +169,30 @@ impl Reconciler {
                 "cannot store which proxies are reachable again"
             );
         }
+    }
+
+    /// Ends the leaves of proxies whose agents report that their ports accept callers.
+    pub(super) fn note_serving(&self) {
+        for id in self.serving.take_changed() {
+            if self.is_configured(&id.to_string(), id) {
+                self.leaves.note_configured(id);
+            }
+        }
+    }
+
+    /// Whether the Envoy of a proxy has ACKed its resources, and accepts callers for the ports that it serves.
+    fn is_configured(&self, client: &str, id: ProxyId) -> bool {
+        let Some(config) = self.clients.config(client) else { return self.hub.is_synced(client) };
+        let Some(snapshot) = self.snapshot_builder.snapshot() else { return false };
+        let serves = &config.compiled.serves;
+        self.hub.is_synced(client)
+            && (config.proxy.metadata.certificates == CertificateSource::Ads
+                || self.serving.accepts_callers(
+                    id,
+                    self.hub.process_starts(client),
+                    serves,
+                    snapshot,
+                ))
     }
 
     /// Marks as unreachable the proxies that have been disconnected for long enough.

@@ -1,9 +1,9 @@
-//! How far each proxy has come with its resource set: which service ports it ACKed, and whether its local clusters
-//! lead to an application.
+//! How far each proxy has come with its resource set: which service ports it ACKed, whether they accept callers, and
+//! whether its local clusters lead to an application.
 
 use std::sync::Arc;
 
-use ironmesh_catalog::{Participation, ProxyId, ServicePort, Snapshot};
+use ironmesh_catalog::{CertificateSource, Participation, ProxyId, ServicePort, Snapshot};
 use ironmesh_xds_compile::names::local_cluster;
 use ironmesh_xds_server::{ClientKey, Hub};
 use ironmesh_xds_wire::ResourceType;
@@ -12,6 +12,7 @@ use super::Reconciler;
 use super::clients::ClientConfig;
 use super::rollout_order::RolloutOrder;
 use crate::register::{AckedPorts, Progress};
+use crate::serving_table::ServingTable;
 use ironmesh_catalog::text::chain;
 
 /// The inputs by which a proxy's progress is determined.
@@ -20,6 +21,7 @@ struct ProgressContext<'a> {
     snapshot: &'a Snapshot,
     hub: &'a Hub,
     rollout_order: &'a RolloutOrder,
+    serving: &'a ServingTable,
 }
 
 impl Reconciler {
@@ -27,8 +29,12 @@ impl Reconciler {
     /// participant, over restarts too; a proxy stops being one for ports that it serves no longer.
     pub(super) fn record_participation(&mut self) {
         let Some(snapshot) = self.snapshot_builder.snapshot() else { return };
-        let context =
-            ProgressContext { snapshot, hub: &self.hub, rollout_order: &self.rollout_order };
+        let context = ProgressContext {
+            snapshot,
+            hub: &self.hub,
+            rollout_order: &self.rollout_order,
+            serving: &self.serving,
+        };
         let clients = &self.clients;
         let (mut progress, mut decided) = (Vec::new(), Vec::new());
         let mut without_listener = Vec::new();
@@ -37,15 +43,16 @@ impl Reconciler {
             let serves_nothing = config.compiled.participation_resources.is_empty();
             let is_acked = !serves_nothing && context.is_acked(client, config);
             let nacked = (!is_acked).then(|| context.nacked_listener(client, config)).flatten();
+            let is_serving = is_acked && context.accepts_callers(client, config);
             let acked_ports = match &nacked {
-                _ if is_acked => AckedPorts::Exactly(&config.compiled.serves),
+                _ if is_serving => AckedPorts::Exactly(&config.compiled.serves),
                 Some(_) => AckedPorts::None,
                 None => AckedPorts::AtMost(&config.compiled.serves),
             };
             progress.push((config.proxy.record.id, context.progress(client, config, acked_ports)));
             without_listener.push((Arc::clone(client), nacked));
             // A proxy without service ports has nothing to wait for.
-            if is_acked || serves_nothing {
+            if is_serving || serves_nothing {
                 decided.push(Arc::clone(client));
             }
             true
@@ -80,6 +87,16 @@ impl<'a> ProgressContext<'a> {
                 (*resource_type, &**name, config)
             });
         self.hub.has_all(client, needed)
+    }
+
+    /// Whether the ports of a client accept callers. The ACK states that for the certificates that came before it by ADS.
+    /// A listener that waits for a certificate of the agent is ACKed as well: only the agent's report states it then.
+    fn accepts_callers(self, client: &ClientKey, config: &ClientConfig) -> bool {
+        let (proxy, serves) = (&config.proxy, &config.compiled.serves);
+        let process_starts = self.hub.process_starts(client);
+        let (serving, snapshot) = (self.serving, self.snapshot);
+        proxy.metadata.certificates == CertificateSource::Ads
+            || serving.accepts_callers(proxy.record.id, process_starts, serves, snapshot)
     }
 
     /// Why a client has no inbound listener, in its own words: it NACKed the only one that its present process was
@@ -118,7 +135,8 @@ impl<'a> ProgressContext<'a> {
             };
             missing.0.insert(served.clone());
         }
-        Progress { acked_ports, without_backend, without_local_cluster }
+        let certificates = config.proxy.metadata.certificates;
+        Progress { acked_ports, without_backend, without_local_cluster, certificates }
     }
 
     /// Whether a provider reports an application behind a proxy's service port.

@@ -12,3 +12,4 @@ mod log;
 mod nack_tracker;
 mod revocation;
 mod rollout_order;
+mod serving;

@@ -24,6 +24,8 @@ pub enum RequestOutcome {
     Rejoined,
     /// The state of a proxy was reported to it.
     ProxyStatus,
+    /// A proxy reported the ports that it serves.
+    Serving,
     /// The request was rejected.
     Rejected(EnrollmentErrorCode),
 }
@@ -40,6 +42,7 @@ impl RequestOutcome {
             Self::Leaving => "leaving",
             Self::Rejoined => "rejoined",
             Self::ProxyStatus => "proxy_status",
+            Self::Serving => "serving",
             Self::Rejected(code) => code.word(),
         }
     }
@@ -54,6 +57,7 @@ impl RequestOutcome {
             Self::Leaving,
             Self::Rejoined,
             Self::ProxyStatus,
+            Self::Serving,
         ];
         accepted.into_iter().chain(EnrollmentErrorCode::ALL.map(Self::Rejected))
     }

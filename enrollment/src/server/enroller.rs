@@ -10,6 +10,7 @@ use ironmesh_cert::peer::VerifiedProxy;
 
 use crate::api::{
     Enrolled, EnrollmentErrorCode, IssuedServiceCertificate, LeaveResult, ProxyStatus,
+    ServingAnswer, ServingReport,
 };
 
 /// Decides who is enrolled and renewed, and issues the certificates.
@@ -59,6 +60,14 @@ pub trait Enroller: Send + Sync + 'static {
         proxy: &VerifiedProxy,
         peer: SocketAddr,
     ) -> Result<ProxyStatus, EnrollmentError>;
+
+    /// Records which ports of a proxy accept callers, in place of its earlier report.
+    fn record_serving(
+        &self,
+        proxy: &VerifiedProxy,
+        report: ServingReport,
+        peer: SocketAddr,
+    ) -> Result<ServingAnswer, EnrollmentError>;
 
     /// The state of a proxy.
     fn proxy_status(

@@ -25,7 +25,7 @@ use super::sources::Source;
 use super::state::ListenerState;
 use crate::api::{
     Challenge, EnrollRequest, Enrolled, ExpiredRenewalRequest, IssuedServiceCertificate, MAX_BODY,
-    RenewRequest, ServiceCertificateRequest,
+    RenewRequest, ServiceCertificateRequest, ServingAnswer, ServingReport,
 };
 use crate::possession;
 
@@ -93,6 +93,10 @@ async fn route(
             let issued = issue_service_certificate(state, client, read(state, body).await?).await?;
             return Ok((RequestOutcome::ServiceCertificate, answer(&issued)?));
         }
+        (Method::POST, "/v1/serving") => {
+            let answered = record_serving(state, client, read(state, body).await?).await?;
+            return Ok((RequestOutcome::Serving, answer(&answered)?));
+        }
         (Method::POST, "/v1/leave") => {
             let result = leave(state, client, read(state, body).await?).await?;
             return Ok((RequestOutcome::Leaving, answer(&result)?));
@@ -106,7 +110,7 @@ async fn route(
             return Ok((RequestOutcome::ProxyStatus, answer(&status)?));
         }
         (method, _) => {
-            let paths = "GET /v1/challenge, /v1/proxy, POST /v1/enroll, /v1/renew, /v1/renew-expired, /v1/service-certificates, /v1/leave, /v1/rejoin";
+            let paths = "GET /v1/challenge, /v1/proxy, POST /v1/enroll, /v1/renew, /v1/renew-expired, /v1/service-certificates, /v1/serving, /v1/leave, /v1/rejoin";
             let problem = format!("{method} is not served at this path: this port has {paths}");
             return Err(HttpError::invalid(StatusCode::NOT_FOUND, problem));
         }
@@ -189,6 +193,19 @@ async fn issue_service_certificate(
         }
         let request = WorkloadRequest { proxy, secret, request };
         Ok(enroller.issue_service_certificate(request, client.address)?)
+    };
+    state.queue.run(work).await
+}
+
+async fn record_serving(
+    state: &Arc<ListenerState>,
+    client: &Arc<Client>,
+    report: ServingReport,
+) -> Result<ServingAnswer, HttpError> {
+    let (enroller, client) = (Arc::clone(&state.enroller), Arc::clone(client));
+    let work = move || {
+        let proxy = presented(&client)?;
+        Ok(enroller.record_serving(&proxy, report, client.address)?)
     };
     state.queue.run(work).await
 }

@@ -1,5 +1,6 @@
 //! A mesh for tests: an authority, an `Enroller` that issues with it, and a running listener.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,7 +30,7 @@ use crate::{
     CaHash, ControlPlaneAddress, EnrollRequest, Enrolled, Enroller, Enrollment, EnrollmentClient,
     EnrollmentCounters, EnrollmentCredentials, EnrollmentError, EnrollmentLimits,
     IssuedServiceCertificate, Leave, LeaveResult, MachineIdentity, ProxyRenewal, ProxyStatus,
-    ProxySync, ServerTrust, WorkloadRequest, serve,
+    ProxySync, ServerTrust, ServingAnswer, ServingReport, WorkloadRequest, serve,
 };
 
 pub(super) const TOKEN: &str = "the-one-token";
@@ -150,6 +151,17 @@ impl Enroller for TestEnroller {
         let issued = self.authority.issue_workload_certificate(csr, id, &account, DAY, now);
         let issued = issued.map_err(|error| EnrollmentError::Unavailable(error.to_string()))?;
         Ok(IssuedServiceCertificate { account, chain: issued.chain })
+    }
+
+    fn record_serving(
+        &self,
+        proxy: &VerifiedProxy,
+        report: ServingReport,
+        _: SocketAddr,
+    ) -> Result<ServingAnswer, EnrollmentError> {
+        let ports: usize = report.ports.values().map(BTreeSet::len).sum();
+        self.note(&format!("serving {ports}"), proxy);
+        Ok(ServingAnswer { recorded: true, account: "shop/bookstore".parse().ok() })
     }
 
     fn leave(&self, proxy: &VerifiedProxy, _: SocketAddr) -> Result<Leave, EnrollmentError> {

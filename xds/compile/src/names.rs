@@ -37,7 +37,7 @@ pub fn inbound_route(port: &ServicePort) -> String {
 }
 
 /// The SNI by which a caller's proxy names a service port: `<port>.<service>.<ns>.<domain>`.
-pub(crate) fn server_name(port: &ServicePort, domain: &Domain) -> String {
+pub fn server_name(port: &ServicePort, domain: &Domain) -> String {
     format!("{}.{}", port.port, domain.hostname(&port.service))
 }
 

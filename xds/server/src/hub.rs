@@ -170,6 +170,11 @@ impl Hub {
         self.clients.lock().by_key.get(client).map_or(0, |client| client.status.streams)
     }
 
+    /// The number of fresh connects of a client ([`ClientStatus::process_starts`]).
+    pub fn process_starts(&self, client: &str) -> u64 {
+        self.clients.lock().by_key.get(client).map_or(0, |client| client.status.process_starts)
+    }
+
     /// The node of the latest stream of a client, if it ever connected.
     pub fn node(&self, client: &str) -> Option<Arc<Node>> {
         self.clients.lock().by_key.get(client).map(|client| Arc::clone(&client.status.node))

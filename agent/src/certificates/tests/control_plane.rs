@@ -11,7 +11,8 @@ use ironmesh_cert::peer::VerifiedProxy;
 use ironmesh_cert::{Authority, ServerNames, generate_proxy_key_and_csr};
 use ironmesh_enrollment::{
     Enrolled, Enroller, Enrollment, EnrollmentCredentials, EnrollmentError, EnrollmentLimits,
-    IssuedServiceCertificate, Leave, ProxyRenewal, ProxyStatus, WorkloadRequest, serve,
+    IssuedServiceCertificate, Leave, ProxyRenewal, ProxyStatus, ServingAnswer, ServingReport,
+    WorkloadRequest, serve,
 };
 use ironmesh_sidecar_folder::EnrollmentState;
 use jiff::Timestamp;
@@ -72,6 +73,15 @@ impl Enroller for Issuer {
         _: SocketAddr,
     ) -> Result<IssuedServiceCertificate, EnrollmentError> {
         Ok(self.issue(request.request.pem(), &request.secret))
+    }
+
+    fn record_serving(
+        &self,
+        _: &VerifiedProxy,
+        _: ServingReport,
+        _: SocketAddr,
+    ) -> Result<ServingAnswer, EnrollmentError> {
+        unused()
     }
 
     fn leave(&self, _: &VerifiedProxy, _: SocketAddr) -> Result<Leave, EnrollmentError> {

@@ -36,6 +36,7 @@ fn endpoint_is_a_participant_or_has_an_exclusion_reason() {
     let ready = record(1, "10.0.0.1", "store", true);
     let unclaimed = record(1, "10.0.0.1", "store", false);
     let connected = JoinRecord { claimed_at: Some(AT), ..unclaimed.clone() };
+    let with_agent = JoinRecord { certificates: CertificateSource::Agent, ..connected.clone() };
     let mut beside = record(2, "10.0.0.1", "store", true);
     beside.mesh_address.set_port(16003);
     let revoked =
@@ -43,11 +44,12 @@ fn endpoint_is_a_participant_or_has_an_exclusion_reason() {
     let proxies = vec![ready.id, beside.id];
     let both = [ready, beside];
     // The records, the exclusion reason, and whether callers of a permissive service use plaintext.
-    let stories: [(&[JoinRecord], Option<ExclusionReason>, bool); 6] = [
+    let stories: [(&[JoinRecord], Option<ExclusionReason>, bool); 7] = [
         (&both[..1], None, false),
         (&[], Some(ExclusionReason::NoProxy), true),
         (&[unclaimed], Some(ExclusionReason::Unclaimed), true),
         (&[connected], Some(ExclusionReason::NotAcked { ports: vec![WEB] }), true),
+        (&[with_agent], Some(ExclusionReason::NotReported { ports: vec![WEB] }), true),
         (&both, Some(ExclusionReason::SeveralProxies { proxies }), true),
         (&[revoked], Some(ExclusionReason::Revoked), false),
     ];

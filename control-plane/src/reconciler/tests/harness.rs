@@ -22,6 +22,7 @@ use crate::leave_table::LeaveTable;
 use crate::policy_source::PolicyState;
 use crate::reconciler::{EndpointsOptions, Reconciler, StatusFeeds};
 use crate::register::Register;
+use crate::serving_table::ServingTable;
 
 pub(super) struct Harness {
     folder: TempDir,
@@ -29,6 +30,7 @@ pub(super) struct Harness {
     pub(super) feeds: StatusFeeds,
     pub(super) register: Arc<Register>,
     pub(super) leaves: Arc<LeaveTable>,
+    pub(super) serving: Arc<ServingTable>,
     pub(super) policy: watch::Sender<PolicyState>,
     pub(super) hub: Arc<Hub>,
     pub(super) now: Timestamp,
@@ -67,7 +69,7 @@ impl Harness {
         let certificate_store: Arc<dyn CertificateStore> = Arc::<Store>::clone(&store);
         let certificates = ServiceCertificates::open(Arc::clone(&certificate_store)).unwrap();
         let register = Arc::new(Register::open(Arc::clone(&store), now).unwrap());
-        let leaves = Arc::<LeaveTable>::default();
+        let (leaves, serving) = <(Arc<LeaveTable>, Arc<ServingTable>)>::default();
         let (policy, receiver) = watch::channel(state_of(policy));
         let hub = Arc::<Hub>::default();
         let (reconciler, feeds, _) = Reconciler::new(
@@ -79,12 +81,13 @@ impl Harness {
             certificates,
             Arc::clone(&register),
             Arc::clone(&leaves),
+            Arc::clone(&serving),
             receiver,
             endpoints,
             Arc::clone(&hub),
         )
         .unwrap();
-        Self { folder, reconciler, feeds, register, leaves, policy, hub, now }
+        Self { folder, reconciler, feeds, register, leaves, serving, policy, hub, now }
     }
 
     /// Enrolls proxy number `number` for these services, without connecting it.

@@ -55,7 +55,7 @@ impl Mesh {
 
     fn leave(&mut self) -> LeaveMark {
         let client = self.record.id.to_string();
-        let starts = self.harness.hub.status_of(&client).map_or(0, |status| status.process_starts);
+        let starts = self.harness.hub.process_starts(&client);
         let mark = self.harness.leaves.leave(
             self.record.id,
             starts,
