@@ -136,6 +136,11 @@ impl AgentState {
         self.note(error, now);
     }
 
+    /// Notes an error about a report of the ports that accept callers.
+    pub(crate) fn serving_report_failed(&self, error: &str, now: Timestamp) {
+        self.note(error, now);
+    }
+
     fn note(&self, error: &str, now: Timestamp) {
         let mut activity = self.0.lock();
         if let Some(last) = activity.errors.back_mut().filter(|last| last.error == error) {

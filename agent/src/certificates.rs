@@ -34,11 +34,14 @@ use tokio_util::sync::CancellationToken;
 use crate::activity::AgentState;
 use crate::error::AgentError;
 use crate::machine_folder::ProxyFiles;
+use crate::serving::report_ports;
 use crate::settings::AgentSettings;
 use certificate_file::CertificateFile;
-use table::{CertificateTable, MAX_SECRETS};
+pub(crate) use table::CertificateTable;
+use table::MAX_SECRETS;
 
-/// Serves the service certificates of the enrolled proxy until it is dropped, which ends all streams.
+/// Serves the service certificates of the enrolled proxy, and reports the ports that present them, until it is dropped,
+/// which ends all streams.
 ///
 /// # Errors
 ///
@@ -54,11 +57,13 @@ pub(crate) async fn serve(settings: &AgentSettings, state: &AgentState) -> Resul
     // The streams of this enrollment end with it.
     let _stopped = stop.clone().drop_guard();
     let server = sds_server::serve(listener, folder, Arc::clone(&table), stop);
-    tokio::pin!(server);
+    let reports = report_ports(settings, &table, state);
+    tokio::pin!(server, reports);
     let mut renewals = JoinSet::new();
     loop {
         tokio::select! {
             served = &mut server => return served,
+            () = &mut reports => {}
             Some(secret) = requested.recv() => {
                 renewals.spawn(renewal::renew_while_requested(secret, settings.clone(), Arc::clone(&table)));
             }

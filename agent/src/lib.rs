@@ -31,6 +31,7 @@ mod metrics;
 mod pending_key;
 mod renew;
 mod run;
+mod serving;
 mod settings;
 mod socket;
 mod status;

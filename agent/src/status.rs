@@ -31,7 +31,7 @@ use crate::mesh_check::check_mesh;
 use crate::settings::AgentSettings;
 use crate::supervised::admin_address;
 pub use envoy_report::{EnvoyReport, ServiceCertificateReport};
-use local::{LocalRequestError, get};
+pub(crate) use local::{LocalRequestError, get};
 
 /// The time limit of the question to the control plane.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);

@@ -86,9 +86,10 @@ impl EnvoyAdmin {
         Ok(serde_json::from_slice(&self.request(Method::GET, "/server_info").await?)?)
     }
 
-    /// Whether Envoy is connected to its control plane. `None` if it has none.
+    /// Whether Envoy is connected to its control plane. `None` if it has none. (Streams to the agent have a counter of their
+    /// own, with a prefix.)
     pub(crate) async fn is_connected(&self) -> Result<Option<bool>, EnvoyAdminError> {
-        let stats = self.stats("control_plane.connected_state$").await?;
+        let stats = self.stats("^control_plane\\.connected_state$").await?;
         Ok(stats.first().map(|(_, value)| *value > 0))
     }
 

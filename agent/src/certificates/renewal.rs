@@ -37,18 +37,30 @@ pub(super) async fn renew_while_requested(
     table: Arc<CertificateTable>,
 ) {
     let mut backoff = Backoff::new(LEAST_WAIT, MOST_WAIT);
+    let mut own_account = table.own_account();
+    let mut has_other_account = false;
     while table.continue_renewal(&secret) {
         let now = Timestamp::now();
         let held = table.held(&secret);
         let due_in = held.as_ref().map(|held| held.renew_at().duration_since(now));
         let due_in = due_in.and_then(|until| Duration::try_from(until).ok());
-        if let Some(due_in) = due_in.filter(|until| !until.is_zero()) {
-            sleep(due_in.min(MOST_SLEEP)).await;
+        // One success for each account that is stated: the control plane decides which one a request gets.
+        if secret == ServiceSecret::Own && own_account.has_changed().unwrap_or_default() {
+            let stated = own_account.borrow_and_update();
+            let both = held.as_ref().zip(stated.as_ref());
+            has_other_account = both.is_some_and(|(held, stated)| held.account != *stated);
+        }
+        if let Some(due_in) = due_in.filter(|until| !until.is_zero() && !has_other_account) {
+            tokio::select! {
+                () = sleep(due_in.min(MOST_SLEEP)) => {}
+                Ok(()) = own_account.changed(), if secret == ServiceSecret::Own => own_account.mark_changed(),
+            }
             continue;
         }
         match request(&secret, &settings, now).await {
             Ok(new) => {
                 backoff.reset();
+                has_other_account = false;
                 let (account, expires_at) = (&new.account, new.leaf.not_after);
                 tracing::info!(%secret, %account, %expires_at, "service certificate issued");
                 table.replace(new);

@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ironmesh_catalog::ServiceSecret;
 use ironmesh_catalog::text::chain;
+use ironmesh_catalog::{ServiceAccount, ServiceSecret};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
@@ -24,6 +24,8 @@ pub(crate) struct CertificateTable {
     entries: Mutex<BTreeMap<ServiceSecret, Entry>>,
     /// Changes whenever a certificate is new.
     changes: watch::Sender<()>,
+    /// The account as which the proxy calls, as the control plane stated it last.
+    own_account: watch::Sender<Option<ServiceAccount>>,
     file: CertificateFile,
     state: AgentState,
     /// The secrets that need a renewal task.
@@ -33,6 +35,8 @@ pub(crate) struct CertificateTable {
 #[derive(Debug, Default)]
 struct Entry {
     held: Option<Arc<WorkloadIdentity>>,
+    /// The one before it, which Envoy may still present.
+    earlier: Option<Arc<WorkloadIdentity>>,
     /// How many streams ask for it.
     streams: usize,
     has_renewal: bool,
@@ -49,7 +53,8 @@ impl CertificateTable {
         let entry = |held| Entry { held: Some(Arc::new(held)), ..Entry::default() };
         let entries = kept.into_iter().map(|held| (held.secret.clone(), entry(held))).collect();
         let entries = Mutex::new(entries);
-        let table = Self { entries, changes: watch::Sender::new(()), file, state, wanted };
+        let (changes, own_account) = (watch::Sender::new(()), watch::Sender::default());
+        let table = Self { entries, changes, own_account, file, state, wanted };
         table.report(&table.entries.lock());
         table
     }
@@ -57,6 +62,31 @@ impl CertificateTable {
     /// The certificate of a secret.
     pub(crate) fn held(&self, secret: &ServiceSecret) -> Option<Arc<WorkloadIdentity>> {
         self.entries.lock().get(secret)?.held.clone()
+    }
+
+    /// The account of the certificate with the leaf `leaf` (in DER), if it is that of the secret or the one before it.
+    pub(crate) fn account_of(&self, secret: &ServiceSecret, leaf: &[u8]) -> Option<ServiceAccount> {
+        let entries = self.entries.lock();
+        let entry = entries.get(secret)?;
+        let mut known = entry.held.iter().chain(&entry.earlier);
+        known.find(|known| known.has_leaf(leaf)).map(|known| known.account.clone())
+    }
+
+    /// Notes the account as which the proxy calls. A certificate of another one is renewed at once: policy may give the
+    /// first service another account, and the name of the secret stays.
+    pub(crate) fn expect_account(&self, account: Option<ServiceAccount>) {
+        self.own_account.send_if_modified(|known| {
+            let is_new = account.is_some() && *known != account;
+            if is_new {
+                *known = account;
+            }
+            is_new
+        });
+    }
+
+    /// The account as which the proxy calls, as far as it is known.
+    pub(crate) fn own_account(&self) -> watch::Receiver<Option<ServiceAccount>> {
+        self.own_account.subscribe()
     }
 
     /// Notifies of new certificates.
@@ -108,7 +138,8 @@ impl CertificateTable {
     pub(crate) fn replace(&self, held: WorkloadIdentity) {
         let mut entries = self.entries.lock();
         let secret = held.secret.clone();
-        entries.entry(secret).or_default().held = Some(Arc::new(held));
+        let entry = entries.entry(secret).or_default();
+        entry.earlier = entry.held.replace(Arc::new(held));
         let all = entries.values().filter_map(|entry| entry.held.as_deref());
         // Without the file the certificate is only lost by a restart, which requests a new one.
         if let Err(error) = self.file.write(all) {

@@ -3,6 +3,8 @@
 use ironmesh_catalog::{Secret, ServiceAccount, ServiceSecret};
 use ironmesh_cert::{UnusableWorkloadCertificate, WorkloadLeaf};
 use jiff::{SignedDuration, Timestamp};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
 
 use crate::machine_folder::ProxyFiles;
 
@@ -46,6 +48,11 @@ impl WorkloadIdentity {
         let trust_domain = &proxy.proxy.identity.trust_domain;
         let leaf = WorkloadLeaf::verify(&chain, &key, &account, trust_domain, &proxy.roots, now)?;
         Ok(Self { secret, account, chain, key, requested_at, leaf })
+    }
+
+    /// Whether its leaf is this one, in DER.
+    pub(crate) fn has_leaf(&self, leaf: &[u8]) -> bool {
+        CertificateDer::from_pem_slice(self.chain.as_bytes()).is_ok_and(|own| *own == *leaf)
     }
 
     /// When it is renewed: at two thirds of its lifetime, less up to a twentieth of the lifetime. Its digest chooses the

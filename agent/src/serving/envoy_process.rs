@@ -1,0 +1,53 @@
+//! Which Envoy runs, and how often its listeners have changed.
+
+use ironmesh_agent_envoy::local_http::LocalAddress;
+use serde::Deserialize;
+
+use crate::status::{LocalRequestError, get};
+
+/// The counters that change with each update of a listener, and with the end of its warming.
+const COUNTERS: &str = "/stats?filter=^listener_manager%5C.(lds%5C.version|lds%5C.update|listener_|total_listeners_|total_filter_chains_draining)";
+
+/// A running Envoy with the counters of its listeners.
+#[derive(Debug)]
+pub(super) struct EnvoyProcess {
+    epoch: u32,
+    uptime: u64,
+    counters: Vec<u8>,
+}
+
+/// Envoy's response to `/server_info`, as far as it is read.
+#[derive(Debug, Deserialize)]
+struct ServerInfo {
+    #[serde(default)]
+    uptime_current_epoch: String,
+    #[serde(default)]
+    command_line_options: Options,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Options {
+    #[serde(default)]
+    restart_epoch: u32,
+}
+
+impl EnvoyProcess {
+    pub(super) async fn read(admin: &LocalAddress) -> Result<Self, LocalRequestError> {
+        let info = get(admin, "/server_info").await?;
+        let info: ServerInfo = serde_json::from_slice(info.as_ref())
+            .map_err(|error| LocalRequestError::invalid(admin, &error))?;
+        let counters = get(admin, COUNTERS).await?.as_ref().to_vec();
+        let uptime = info.uptime_current_epoch.trim_end_matches('s').parse().unwrap_or_default();
+        Ok(Self { epoch: info.command_line_options.restart_epoch, uptime, counters })
+    }
+
+    /// Whether this is the process of an earlier look.
+    pub(super) fn is_same_as(&self, earlier: &Self) -> bool {
+        self.epoch == earlier.epoch && self.uptime >= earlier.uptime
+    }
+
+    /// Whether the listeners of the same process may have changed since an earlier look.
+    pub(super) fn has_other_listeners(&self, earlier: &Self) -> bool {
+        self.counters != earlier.counters
+    }
+}
