@@ -9,7 +9,7 @@ use ironmesh_agent_envoy::local_http::LocalAddress;
 use ironmesh_agent_envoy::{
     BoxError, EnvoyPlan, LeaveOutcome, Notifier, PlanFiles, SupervisorOptions, supervise,
 };
-use ironmesh_catalog::NodeMetadata;
+use ironmesh_catalog::{CertificateSource, NodeMetadata};
 use ironmesh_sidecar::envoy::{CONFIGURATION, admin_socket};
 use ironmesh_sidecar::{Admin, Workload};
 use ironmesh_sidecar_folder::{
@@ -169,7 +169,8 @@ fn with_settings(workload: Workload, settings: &AgentSettings) -> Workload {
         access_log_dir: listeners.access_log_dir.clone().or(known.access_log_dir),
         upstreams,
         hosts,
-        certificates: known.certificates,
+        // Its agent runs beside a supervised Envoy. One that is run by hand may have none.
+        certificates: CertificateSource::Agent,
         unknown: known.unknown,
     };
     let admin = match admin_tcp {

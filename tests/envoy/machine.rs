@@ -13,6 +13,7 @@ mod certificates;
 mod drain;
 mod hot_restart;
 mod joined;
+mod workload_keys;
 
 use ironmesh_tests::{
     App, Http2Connection, Ledger, Load, LongConnections, Mesh, Programs, eventually, get_once,

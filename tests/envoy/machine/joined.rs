@@ -218,7 +218,7 @@ impl Machine {
     /// Whether Envoy has a stream to the control plane.
     pub(super) async fn wait_for_connection(&self, is_connected: bool) {
         eventually("the state of the stream to the control plane", async || {
-            let stats = self.stats("control_plane.connected_state").await;
+            let stats = self.stats("^control_plane.connected_state$").await;
             let is_now = stats.values().any(|value| *value > 0);
             if is_now == is_connected { Ok(()) } else { Err(format!("{stats:?}")) }
         })
