@@ -36,12 +36,12 @@ use report::Reports;
 /// The interval in which the agent looks whether Envoy's listeners have changed.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The waits between two trials of the ports while one of them accepts no callers yet.
+/// The waits between two checks of the ports while one of them accepts no callers yet.
 const LEAST_WAIT: Duration = Duration::from_secs(1);
 const MOST_WAIT: Duration = Duration::from_secs(10);
 
-/// The interval of the trials while nothing changes.
-const TRIAL_INTERVAL: Duration = Duration::from_secs(300);
+/// The interval of the checks while nothing changes.
+const CHECK_INTERVAL: Duration = Duration::from_secs(300);
 
 /// Looks at Envoy and reports its ports, until it is dropped.
 pub(crate) async fn report_ports(
@@ -69,7 +69,7 @@ pub(crate) async fn report_ports(
     }
 }
 
-/// The inbound ports of Envoy, as the last trial found them.
+/// The inbound ports of Envoy, as the last check found them.
 #[derive(Debug)]
 struct InboundPorts<'a> {
     table: &'a CertificateTable,
@@ -77,7 +77,7 @@ struct InboundPorts<'a> {
     /// The Envoy at the last look; none if there was none.
     process: Option<EnvoyProcess>,
     serving: ServingReport,
-    next_trial: Instant,
+    next_check: Instant,
     backoff: Backoff,
 }
 
@@ -88,12 +88,12 @@ impl<'a> InboundPorts<'a> {
             certificates: table.changes(),
             process: None,
             serving: ServingReport::default(),
-            next_trial: Instant::now(),
+            next_check: Instant::now(),
             backoff: Backoff::new(LEAST_WAIT, MOST_WAIT),
         }
     }
 
-    /// Tries the ports if something has changed, or if that is due. Returns whether the Envoy is another process than at
+    /// Checks the ports if something has changed, or if that is due. Returns whether the Envoy is another process than at
     /// the last look.
     async fn look(
         &mut self,
@@ -112,24 +112,24 @@ impl<'a> InboundPorts<'a> {
         let are_certificates_new = self.certificates.has_changed().unwrap_or_default();
         if is_other || has_changed || are_certificates_new {
             self.backoff.reset();
-            self.next_trial = now;
+            self.next_check = now;
         }
-        if self.next_trial <= now {
+        if self.next_check <= now {
             self.certificates.mark_unchanged();
             let (serving, is_settled) = match &process {
-                Some(_) => self.try_ports(admin).await?,
+                Some(_) => self.check_ports(admin).await?,
                 None => (ServingReport::default(), true),
             };
             self.serving = serving;
-            let wait = if is_settled { TRIAL_INTERVAL } else { self.backoff.step() };
-            self.next_trial = now + wait;
+            let wait = if is_settled { CHECK_INTERVAL } else { self.backoff.step() };
+            self.next_check = now + wait;
         }
         self.process = process;
         Ok(is_other)
     }
 
     /// The server names of the active listener that present a certificate of the agent, and whether these are all.
-    async fn try_ports(
+    async fn check_ports(
         &self,
         admin: &LocalAddress,
     ) -> Result<(ServingReport, bool), LocalRequestError> {
