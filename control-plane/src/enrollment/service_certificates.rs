@@ -87,9 +87,10 @@ fn account(
             let first = record.services.first();
             match (first, first.and_then(of)) {
                 (_, Some(account)) => Ok(account),
-                (Some(first), None) => rejected(format!(
+                // The machine asks as it should, and asks again: its address is not charged.
+                (Some(first), None) => Err(EnrollmentError::Unavailable(format!(
                     "policy does not define `{first}`, the first service of proxy {name}: define it, or change the services of the proxy"
-                )),
+                ))),
                 (None, None) => rejected(format!("proxy {name} has no service")),
             }
         }

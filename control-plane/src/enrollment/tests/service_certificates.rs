@@ -95,6 +95,7 @@ fn service_certificate_of_another_account_is_rejected_and_recorded() {
 fn service_certificate_needs_a_policy_that_defines_the_first_service() {
     let (world, _, certificate) = joined("[[service]]\nname = \"else\"");
     let error = world.service_certificate(&certificate, "service-cert", AT_ONCE).unwrap_err();
+    assert!(matches!(&error, EnrollmentError::Unavailable(_)), "{error:?}");
     assert!(error.to_string().contains("does not define `shop/bookstore`"), "{error}");
     let empty = watch::Sender::default().subscribe();
     let enroller = world.another_control_plane();
