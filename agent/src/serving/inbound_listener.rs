@@ -46,13 +46,13 @@ impl InboundListener {
             return Ok(Self { is_warming, ..Self::default() });
         };
         let agent_fed_chains = active.filter_chains.into_iter().filter_map(chain).collect();
-        let address = active.address.socket_address.and_then(reachable);
+        let address = active.address.socket_address.as_ref().and_then(reachable);
         Ok(Self { address, agent_fed_chains, is_warming })
     }
 }
 
 /// The address at which this machine reaches a port.
-fn reachable(address: SocketAddressJson) -> Option<SocketAddr> {
+fn reachable(address: &SocketAddressJson) -> Option<SocketAddr> {
     let ip = match address.address.parse().ok()? {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),

@@ -7,6 +7,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::harness::{Harness, node};
+use crate::reconciler::EndpointsOptions;
 use crate::serving_table::ServingNames;
 
 const POLICY: &str = r#"
@@ -136,7 +137,7 @@ fn participation_outlasts_a_restart_and_reports_do_not() {
     report(&harness, &record, &[(WEB, "store")]);
     harness.settle(&mut [&mut store]);
     drop(store);
-    let mut harness = harness.restarted(TWO_PORTS, Default::default());
+    let mut harness = harness.restarted(TWO_PORTS, EndpointsOptions::default());
     let mut store = connect(&harness, &record);
     harness.settle(&mut [&mut store]);
     assert_eq!(participation(&harness, &record), [80], "no report since the restart");
