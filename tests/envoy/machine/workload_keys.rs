@@ -24,8 +24,8 @@ async fn names_of_service_certificates(machine: &Machine) -> Vec<(String, Option
     let certs: Value = serde_json::from_str(&machine.admin_get("/certs").await.unwrap()).unwrap();
     let leaves = certs["certificates"].as_array().unwrap().iter();
     let name = |leaf: &Value, kind: &str| {
-        let names = leaf["subject_alt_names"].as_array().into_iter().flatten();
-        names.filter_map(|name| name[kind].as_str()).next().map(str::to_owned)
+        let mut names = leaf["subject_alt_names"].as_array().into_iter().flatten();
+        names.find_map(|name| name[kind].as_str()).map(str::to_owned)
     };
     let names = leaves.filter_map(|one| one["cert_chain"].get(0)).filter_map(|leaf| {
         let uri = name(leaf, "uri").filter(|uri| uri.contains("/sa/"))?;
