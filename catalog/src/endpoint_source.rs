@@ -15,7 +15,7 @@ use crate::labels::Labels;
 use crate::locality::Locality;
 use crate::name::ServiceName;
 
-pub use azure::{AddressFamily, AzureMachines, AzureQuery};
+pub use azure::{AddressFamily, AzureMachines, AzureQuery, JoinRank};
 pub use consul::ConsulQuery;
 
 /// The source of the endpoints of a service.

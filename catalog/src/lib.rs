@@ -63,7 +63,7 @@ pub use endpoint::{
     MeshEndpoint, Provider, Transport,
 };
 pub use endpoint_source::{
-    AddressFamily, AzureMachines, AzureQuery, ConsulQuery, EndpointSource, Providers,
+    AddressFamily, AzureMachines, AzureQuery, ConsulQuery, EndpointSource, JoinRank, Providers,
     StaticEndpoint,
 };
 pub use finding::{Code, Finding, Severity, Spot};

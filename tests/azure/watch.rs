@@ -157,6 +157,7 @@ pub(crate) fn scale_set(name: &str) -> AzureQuery {
         tags: BTreeMap::new(),
         port: Some(8080),
         address_family: AddressFamily::Ipv4,
+        join: None,
     }
 }
 

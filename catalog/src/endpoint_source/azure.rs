@@ -20,6 +20,34 @@ pub struct AzureQuery {
     pub port: Option<u16>,
     /// The address family of the endpoint.
     pub address_family: AddressFamily,
+    /// Whether the machines may join the mesh as the service without a token, by Azure's attested document.
+    /// Default: they may not.
+    pub join: Option<JoinRank>,
+}
+
+/// The rank of a service among those as which one machine joins. A machine calls as the account of its first
+/// service, so policy decides which one that is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum JoinRank {
+    /// The service comes before secondary ones.
+    Primary,
+    /// The service comes after primary ones.
+    Secondary,
+}
+
+impl JoinRank {
+    /// Both, with the words that policy uses.
+    pub const ALL: [(&'static str, Self); 2] =
+        [("primary", Self::Primary), ("secondary", Self::Secondary)];
+}
+
+impl fmt::Display for JoinRank {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Primary => "primary",
+            Self::Secondary => "secondary",
+        })
+    }
 }
 
 /// The machines of a query to Azure.
@@ -73,6 +101,8 @@ impl fmt::Display for AzureQuery {
         let port = self.port.map(|port| format!(", port {port}"));
         let family = (self.address_family != AddressFamily::default())
             .then(|| format!(", by {}", self.address_family));
-        tags.chain(parts).chain(port).chain(family).try_for_each(|part| f.write_str(&part))
+        let join = self.join.map(|join| format!(", which join as a {join} service"));
+        let rest = port.into_iter().chain(family).chain(join);
+        tags.chain(parts).chain(rest).try_for_each(|part| f.write_str(&part))
     }
 }

@@ -131,6 +131,8 @@ pub(super) fn with_defaults(queries: &[AzureQuery], options: &AzureOptions) -> V
         AzureQuery {
             resource_group: query.resource_group.clone().or_else(group),
             subscription,
+            // Whether machines join changes no endpoint: a changed opt-in must not drop those that are known.
+            join: None,
             ..query.clone()
         }
     };

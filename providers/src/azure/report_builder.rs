@@ -197,8 +197,16 @@ pub(super) fn fingerprints(
     queries: &BTreeMap<ServiceName, Vec<AzureQuery>>,
 ) -> BTreeMap<ServiceName, String> {
     let words = |query: &AzureQuery| {
-        let AzureQuery { machines, subscription, resource_group, tags, port, address_family } =
-            query;
+        // Whether machines join changes no endpoint.
+        let AzureQuery {
+            machines,
+            subscription,
+            resource_group,
+            tags,
+            port,
+            address_family,
+            join: _,
+        } = query;
         let machines = match machines {
             AzureMachines::ScaleSet(name) => ("scale_set", name.as_deref().map(str::to_owned)),
             AzureMachines::VirtualMachines => ("vm", None),

@@ -4,7 +4,7 @@ mod azure;
 mod consul;
 mod fixed;
 
-use ironmesh_catalog::{EndpointSource, Finding, Name, Port, Providers};
+use ironmesh_catalog::{AzureQuery, EndpointSource, Finding, Name, Port, Providers};
 
 use crate::codes;
 use crate::table::{FindingReported, Value};
@@ -28,12 +28,12 @@ pub(super) fn read(
     });
     let scale_sets = table.optional("azure_scale_set", |value| {
         let queries = azure::read_scale_sets(value, ports)?;
-        warn_without_ports(value, ports);
+        warn_without_use(value, ports, &queries);
         Ok(queries)
     });
     let machines = table.optional("azure_vm", |value| {
         let queries = azure::read_machines(value, ports)?;
-        warn_without_ports(value, ports);
+        warn_without_use(value, ports, &queries);
         Ok(queries)
     });
     let registered = table.optional("registered", Value::boolean);
@@ -66,6 +66,13 @@ fn read_port(value: Value<'_>, ports: Option<&[Port]>) -> Result<u16, FindingRep
         return Err(value.report(finding.help(help)));
     }
     Ok(port)
+}
+
+/// Machines that join as a pure client are of use without ports.
+fn warn_without_use(value: Value<'_>, ports: Option<&[Port]>, queries: &[AzureQuery]) {
+    if queries.iter().any(|query| query.join.is_none()) {
+        warn_without_ports(value, ports);
+    }
 }
 
 fn warn_without_ports(value: Value<'_>, ports: Option<&[Port]>) {

@@ -1,7 +1,7 @@
 //! `[[service]]`. It is read in `policy/service.rs` and `policy/endpoints.rs`.
 
 use ironmesh_catalog::{
-    AddressFamily, EscapedSlashes, Mode, Protocol, Resolution, Service, Visibility,
+    AddressFamily, EscapedSlashes, JoinRank, Mode, Protocol, Resolution, Service, Visibility,
 };
 
 use super::{
@@ -255,6 +255,7 @@ const SCALE_SETS: Shape = Shape {
         RESOURCE_GROUP,
         MACHINE_PORT,
         ADDRESS_FAMILY,
+        JOIN,
     ],
 };
 
@@ -271,6 +272,7 @@ const MACHINES: Shape = Shape {
         RESOURCE_GROUP,
         MACHINE_PORT,
         ADDRESS_FAMILY,
+        JOIN,
     ],
 };
 
@@ -306,6 +308,13 @@ const ADDRESS_FAMILY: Key = Key {
     about: "Which address of a machine to use.",
     form: Form::Word(|| AddressFamily::ALL.map(|(word, _)| word).to_vec()),
     left_out: WhenOmitted::Text("ipv4"),
+};
+
+const JOIN: Key = Key {
+    name: "join",
+    about: "Lets these machines join the mesh as this service without a token; they call others as their first `primary` service.",
+    form: Form::Word(|| JoinRank::ALL.map(|(word, _)| word).to_vec()),
+    left_out: WhenOmitted::Means("they need a token"),
 };
 
 const ENDPOINT: Shape = Shape {

@@ -67,6 +67,7 @@ fn query(n: usize) -> AzureQuery {
         tags: BTreeMap::new(),
         port: Some(80),
         address_family: AddressFamily::Ipv4,
+        join: None,
     }
 }
 

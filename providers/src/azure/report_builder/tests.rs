@@ -12,6 +12,7 @@ fn query(set: &str) -> AzureQuery {
         tags: BTreeMap::new(),
         port: Some(80),
         address_family: AddressFamily::Ipv4,
+        join: None,
     }
 }
 

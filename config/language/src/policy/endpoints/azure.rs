@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ironmesh_catalog::{AddressFamily, AzureMachines, AzureQuery, Finding, Port};
+use ironmesh_catalog::{AddressFamily, AzureMachines, AzureQuery, Finding, JoinRank, Port};
 
 use crate::azure::{read_guid, read_resource_group, read_scale_set};
 use crate::codes;
@@ -56,6 +56,7 @@ struct CommonKeys {
     resource_group: Result<Option<Arc<str>>, FindingReported>,
     port: Result<Option<u16>, FindingReported>,
     address_family: Result<Option<AddressFamily>, FindingReported>,
+    join: Result<Option<JoinRank>, FindingReported>,
 }
 
 impl CommonKeys {
@@ -69,6 +70,7 @@ impl CommonKeys {
             address_family: table.optional("address_family", |value| {
                 value.word("address family", &AddressFamily::ALL)
             }),
+            join: table.optional("join", |value| value.word("rank", &JoinRank::ALL)),
         }
     }
 
@@ -80,6 +82,7 @@ impl CommonKeys {
             tags: self.tags?.unwrap_or_default(),
             port: self.port?,
             address_family: self.address_family?.unwrap_or_default(),
+            join: self.join?,
         })
     }
 }

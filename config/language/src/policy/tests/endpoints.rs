@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    AddressFamily, AzureMachines, AzureQuery, ConsulQuery, EndpointSource, Providers, ServiceName,
+    AddressFamily, AzureMachines, AzureQuery, ConsulQuery, EndpointSource, JoinRank, Providers,
+    ServiceName,
 };
 
 use super::*;
@@ -185,6 +186,7 @@ fn azure_query_selects_scale_sets_and_machines() {
         tags: BTreeMap::new(),
         port: None,
         address_family: AddressFamily::Ipv4,
+        join: None,
     };
     let small = queried("endpoints = { azure_scale_set = { name = \"Shop_web-1\" } }");
     assert_eq!(small, Providers { azure: vec![set("shop_web-1")], ..Providers::default() });
@@ -207,6 +209,7 @@ fn azure_query_selects_scale_sets_and_machines() {
         tags: tags(&[("team", "Retail")]),
         port: Some(8080),
         address_family: AddressFamily::Ipv6,
+        join: None,
     };
     let machines = AzureQuery {
         machines: AzureMachines::VirtualMachines,
@@ -214,6 +217,20 @@ fn azure_query_selects_scale_sets_and_machines() {
         ..set("")
     };
     assert_eq!(queried(all).azure, [by_tag, machines]);
+}
+
+#[test]
+fn machines_join_only_where_policy_says_so() {
+    let set = "endpoints.azure_scale_set = { name = \"web\"";
+    let join = |word| queried(&format!("{set}, join = \"{word}\" }}")).azure[0].join;
+    assert_eq!(join("primary"), Some(JoinRank::Primary));
+    assert_eq!(join("secondary"), Some(JoinRank::Secondary));
+    assert_eq!(queried(&format!("{set} }}")).azure[0].join, None);
+    let client = |join: &str| load_one(&text(&format!("ports = []\n{set}{join} }}"))).findings;
+    assert_eq!(client(", join = \"primary\""), [], "a pure client needs no ports");
+    assert!(client("")[0].to_string().contains("so nothing can call them"));
+    let reported = finding_in(&format!("{set}, join = \"yes\" }}"));
+    assert!(reported.contains("`primary`") && reported.contains("`secondary`"), "{reported}");
 }
 
 /// Names become part of URLs and of Azure Resource Graph queries.
