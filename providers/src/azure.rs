@@ -7,12 +7,15 @@
 //! It never removes endpoints because Azure does not answer: the last known ones stay, and are
 //! stale.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ironmesh_catalog::{MeshSpecification, Provider};
+use ironmesh_catalog::{AzureQuery, MeshSpecification, Provider, ServiceName};
 use jiff::Timestamp;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
+use uuid::Uuid;
 
 use crate::{EndpointsProvider, PeerClock, ProviderReport};
 
@@ -25,6 +28,8 @@ mod http;
 mod id;
 mod list_state;
 mod lists;
+mod look_up;
+mod machine_index;
 mod machines;
 mod options;
 mod poll;
@@ -35,12 +40,16 @@ mod urls;
 mod wire;
 
 pub use error::AzureError;
+pub use look_up::LookUpError;
+pub use machine_index::KnownMachine;
 pub use options::{AzureCloud, AzureCredential, AzureOptions};
 pub use report_builder::SharedReport;
 pub use survey::{Call, MissingRight, Survey, survey};
 
 use arm::Arm;
 use collector::Collector;
+use list_state::Lists;
+use look_up::LookUp;
 
 /// The Azure provider. Its task ends when it is dropped.
 #[derive(Debug)]
@@ -51,6 +60,8 @@ pub struct Azure {
     shared: watch::Receiver<SharedReport>,
     reports: watch::Receiver<ProviderReport>,
     peer_clock: PeerClock,
+    lists: watch::Receiver<Arc<Lists>>,
+    look_up: LookUp,
     _task: AbortOnDropHandle<()>,
 }
 
@@ -78,6 +89,8 @@ impl Azure {
         let adopted = watch::Sender::new(SharedReport::default());
         let (share, shared) = watch::channel(SharedReport::default());
         let (report_sender, reports) = watch::channel(ProviderReport::default());
+        let (list_sender, lists) = watch::channel(Arc::default());
+        let look_up = LookUp::new(&options, Arc::clone(&arm));
         let collector = Collector {
             options: options.clone(),
             clock,
@@ -87,9 +100,20 @@ impl Azure {
             adopted: adopted.subscribe(),
             reports: report_sender,
             shared: share,
+            lists: list_sender,
         };
         let task = AbortOnDropHandle::new(tokio::spawn(collector.run()));
-        Ok(Self { specification, options, adopted, shared, reports, peer_clock, _task: task })
+        Ok(Self {
+            specification,
+            options,
+            adopted,
+            shared,
+            reports,
+            peer_clock,
+            lists,
+            look_up,
+            _task: task,
+        })
     }
 
     /// Adopts the report of the leader, for services whose queries are the same here. While this
@@ -110,6 +134,40 @@ impl Azure {
         report_builder::fingerprints(&queries)
             .iter()
             .any(|(name, ours)| adopted.queries.get(name) != Some(ours))
+    }
+
+    /// Returns the machine with this `vmId`, as the newest list shows it, if policy names its scale set
+    /// or its tags. It makes no call.
+    pub fn machine(&self, vm_id: Uuid) -> Option<KnownMachine> {
+        self.look_up.known(&self.join_queries(), &self.lists.borrow(), vm_id)
+    }
+
+    /// Returns the subscriptions, in lower case, with machines that may join without a token.
+    pub fn join_subscriptions(&self) -> BTreeSet<String> {
+        let queries = self.join_queries();
+        let joining = queries.values().flatten().filter(|query| query.join.is_some());
+        joining.filter_map(|query| Some(query.subscription.as_ref()?.to_lowercase())).collect()
+    }
+
+    /// Returns the machine with this `vmId` as Azure shows it now: nothing in the result was read
+    /// before `since`. `None` if no scale set or tag of policy has it.
+    ///
+    /// It makes a few calls, out of turn: one look-up at a time, whose answers serve all that wait.
+    ///
+    /// # Errors
+    ///
+    /// If Azure does not answer in time, or look-ups have used their share of `reads_per_hour`.
+    pub async fn look_up(
+        &self,
+        vm_id: Uuid,
+        subscription: Uuid,
+        since: Instant,
+    ) -> Result<Option<KnownMachine>, LookUpError> {
+        self.look_up.run(&self.join_queries(), &self.lists, vm_id, subscription, since).await
+    }
+
+    fn join_queries(&self) -> BTreeMap<ServiceName, Vec<AzureQuery>> {
+        collector::join_queries(&self.specification.borrow(), &self.options)
     }
 
     /// Returns a receiver of the report, own or adopted, with the queries that it answers.

@@ -14,6 +14,7 @@ mod discovery;
 mod dry_run;
 mod faults;
 mod leadership;
+mod machines;
 mod mesh;
 mod meshes;
 mod resource_groups;

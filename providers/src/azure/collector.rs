@@ -12,6 +12,7 @@ use tokio::time::sleep_until;
 
 use super::arm::Arm;
 use super::error::RequestError;
+use super::list_state::Lists;
 use super::lists::ListOutcome;
 use super::options::AzureOptions;
 use super::poll::Poll;
@@ -30,6 +31,8 @@ pub(super) struct Collector {
     pub(super) adopted: watch::Receiver<SharedReport>,
     pub(super) reports: watch::Sender<ProviderReport>,
     pub(super) shared: watch::Sender<SharedReport>,
+    /// The lists of the last answers; empty while another control plane polls.
+    pub(super) lists: watch::Sender<Arc<Lists>>,
 }
 
 impl Collector {
@@ -63,6 +66,7 @@ impl Collector {
                         running = JoinSet::new();
                         under_way.clear();
                         poll.rest();
+                        self.lists.send_replace(Arc::default());
                         poll.builder.adopt(&self.adopted.borrow());
                     } else if is_polling && !before {
                         tracing::info!("polling azure");
@@ -80,6 +84,8 @@ impl Collector {
                     let (id, outcome) = finished(done);
                     if let Some(list) = under_way.remove(&id) {
                         poll.take(&list, outcome, self.arm.is_slow(), (self.clock)());
+                        // (The contents are shared.)
+                        self.lists.send_replace(Arc::new(poll.lists().clone()));
                     }
                 }
                 () = sleep_until(deadline.unwrap_or_else(tokio::time::Instant::now)),
@@ -109,8 +115,21 @@ fn finished(done: Result<(Id, ListOutcome), JoinError>) -> (Id, ListOutcome) {
     })
 }
 
-/// Returns the queries of all services, with the defaults of the settings.
+/// Returns the queries for endpoints of all services, with the defaults of the settings.
 pub(super) fn queries(
+    specification: &MeshSpecification,
+    options: &AzureOptions,
+) -> BTreeMap<ServiceName, Vec<AzureQuery>> {
+    let mut queries = join_queries(specification, options);
+    // Whether machines join changes no endpoint: a changed opt-in must not drop those that are known.
+    for query in queries.values_mut().flatten() {
+        query.join = None;
+    }
+    queries
+}
+
+/// Returns the queries of all services with their opt-ins, with the defaults of the settings.
+pub(super) fn join_queries(
     specification: &MeshSpecification,
     options: &AzureOptions,
 ) -> BTreeMap<ServiceName, Vec<AzureQuery>> {
@@ -131,8 +150,6 @@ pub(super) fn with_defaults(queries: &[AzureQuery], options: &AzureOptions) -> V
         AzureQuery {
             resource_group: query.resource_group.clone().or_else(group),
             subscription,
-            // Whether machines join changes no endpoint: a changed opt-in must not drop those that are known.
-            join: None,
             ..query.clone()
         }
     };

@@ -166,7 +166,7 @@ fn labels(of_set: &Tags, own: &Tags) -> Labels {
 
 /// Returns the locality as Kubernetes names it on Azure: the zone has the region as a prefix,
 /// because zones are numbers.
-fn locality(machine: &Machine) -> Locality {
+pub(super) fn locality(machine: &Machine) -> Locality {
     let zone = machine.zone.as_ref().map(|zone| format!("{}-{zone}", machine.region));
     Locality {
         region: machine.region.clone(),

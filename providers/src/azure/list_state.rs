@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ironmesh_catalog::{AzureMachines, AzureQuery, ServiceName};
+use tokio::time::Instant;
 
 use super::endpoint::Interfaces;
 use super::id::ResourceId;
@@ -25,6 +26,8 @@ pub(super) struct ListState {
     pub(super) is_trouble_general: bool,
     /// Whether the answer came from Resource Graph.
     pub(super) is_of_graph: bool,
+    /// When the request of the last answer began: nothing in the answer is older.
+    pub(super) read_at: Option<Instant>,
 }
 
 impl ListState {

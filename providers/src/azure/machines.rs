@@ -20,6 +20,8 @@ const MAX_TAGS: usize = 50;
 const MAX_INTERFACES: usize = 32;
 /// The longest tag name or value in bytes: Azure's 256 characters take up to four bytes each.
 const MAX_TAG: usize = 1024;
+/// The longest id of a disk in bytes.
+const MAX_DISK: usize = 1024;
 
 /// A scale set.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,6 +50,9 @@ pub(super) struct Machine {
     /// Its network interfaces that are resources of their own; those of a uniform scale set are
     /// not.
     pub(super) interfaces: Vec<ResourceId>,
+    /// Its OS disk, in lower case: the id of the managed disk, else the name; `None` if Azure
+    /// reports neither. A reimage replaces the disk and keeps the `vmId`.
+    pub(super) os_disk: Option<Arc<str>>,
 }
 
 /// The state of a machine, as far as Azure reports it.
@@ -153,6 +158,7 @@ impl Machine {
             is_in_scale_set: scale_set.is_some_and(|set| set.id.is_some()),
             state: State::read(&properties),
             interfaces: interfaces(properties.network_profile),
+            os_disk: os_disk(properties.storage_profile),
             id: id.clone(),
         };
         Ok((id, machine))
@@ -231,6 +237,14 @@ fn interfaces(profile: Option<wire::NetworkProfile>) -> Vec<ResourceId> {
     let named = profile.and_then(|profile| profile.network_interfaces).into_iter().flatten();
     let ids = named.filter_map(|one| ResourceId::parse(one.id.as_deref()?));
     ids.filter(|id| id.provider() == "microsoft.network").take(MAX_INTERFACES).collect()
+}
+
+/// Returns what identifies the OS disk. A name alone serves for disks that are no resources.
+fn os_disk(profile: Option<wire::StorageProfile>) -> Option<Arc<str>> {
+    let disk = profile.and_then(|profile| profile.os_disk)?;
+    let id = disk.managed_disk.and_then(|managed| managed.id).or(disk.name)?;
+    let is_good = !id.is_empty() && id.len() <= MAX_DISK;
+    is_good.then(|| id.to_lowercase().into())
 }
 
 /// Returns the tags without those for Azure's own use.

@@ -13,7 +13,7 @@ use super::lists::{Contents, List};
 use super::options::AzureOptions;
 use super::report_builder::{ReportBuilder, SharedReport};
 
-mod budget;
+pub(super) mod budget;
 mod contents;
 mod outcome;
 
@@ -57,6 +57,8 @@ pub(super) struct Poll {
 #[derive(Debug)]
 struct Plan {
     due: Instant,
+    /// When the last request began.
+    began: Instant,
     is_running: bool,
     /// Whether it never had an answer. Then it is requested at once.
     is_first: bool,
@@ -135,6 +137,7 @@ impl Poll {
             }
             self.plans.entry(list.clone()).or_insert_with(|| Plan {
                 due: now,
+                began: now,
                 is_running: false,
                 is_first: true,
                 is_lacking: false,
@@ -153,6 +156,7 @@ impl Poll {
         let is_worth_asking = self.is_worth_asking(&list);
         let plan = self.plans.get_mut(&list)?;
         plan.is_running = true;
+        plan.began = now;
         plan.is_stale = false;
         if plan.is_first && is_worth_asking {
             self.probe_at = now + self.budget.time(PROBE);
@@ -217,6 +221,11 @@ impl Poll {
     /// Sets the number of calls since the start.
     pub(super) fn made(&mut self, calls: u64) {
         self.budget.made(calls, Instant::now());
+    }
+
+    /// Returns the latest content of the lists.
+    pub(super) fn lists(&self) -> &Lists {
+        &self.lists
     }
 
     /// Returns the report, if it has changed.

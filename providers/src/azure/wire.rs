@@ -58,6 +58,24 @@ pub(super) struct MachineProperties {
     pub(super) virtual_machine_scale_set: Option<Reference>,
     #[serde(default)]
     pub(super) network_profile: Option<NetworkProfile>,
+    #[serde(default)]
+    pub(super) storage_profile: Option<StorageProfile>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct StorageProfile {
+    #[serde(default)]
+    pub(super) os_disk: Option<OsDisk>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct OsDisk {
+    #[serde(default)]
+    pub(super) name: Option<String>,
+    #[serde(default)]
+    pub(super) managed_disk: Option<Reference>,
 }
 
 #[derive(Debug, Default, Deserialize)]

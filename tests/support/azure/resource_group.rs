@@ -54,6 +54,8 @@ pub struct Machine {
     pub tags: BTreeMap<String, String>,
     /// The network interfaces.
     pub interfaces: Vec<Interface>,
+    /// The number of the OS disk: a reimage replaces the disk. `None` if Azure omits it.
+    pub os_disk: Option<u32>,
 }
 
 /// A network interface of a machine.
@@ -85,7 +87,13 @@ impl Machine {
                 addresses: vec![Some(address.to_owned())],
                 group: None,
             }],
+            os_disk: Some(1),
         }
+    }
+
+    /// Reimages the machine: it keeps its id and gets another OS disk.
+    pub fn reimage(&mut self) {
+        self.os_disk = self.os_disk.map(|disk| disk + 1);
     }
 
     /// A running machine with this address, in a scale set.
@@ -146,7 +154,7 @@ impl ResourceGroup {
                 let mut value = example("compute-VirtualMachineScaleSetVM_List_MaximumSet.trimmed");
                 let id = self.id_of(machine);
                 let properties = value.get_mut("properties").unwrap();
-                Self::fill(properties, machine);
+                self.fill(properties, machine);
                 set_key(&mut value, "instanceId", json!(machine.name));
                 set_key(&mut value, "name", json!(format!("{set}_{}", machine.name)));
                 describe(&mut value, machine, &id);
@@ -175,6 +183,7 @@ impl ResourceGroup {
                 if with_view {
                     set_key(&mut properties, "instanceView", view(machine));
                 }
+                self.add_disk(&mut properties, machine);
                 set_key(&mut value, "properties", properties);
                 describe(&mut value, machine, &self.id_of(machine));
                 value
@@ -291,7 +300,18 @@ impl ResourceGroup {
         format!("/subscriptions/{subscription}/resourceGroups/{group}/providers/{rest}")
     }
 
-    fn fill(properties: &mut Value, machine: &Machine) {
+    /// Adds the storage profile, as in the official example of a machine.
+    fn add_disk(&self, properties: &mut Value, machine: &Machine) {
+        let Some(number) = machine.os_disk else { return };
+        let name = format!("{}_OsDisk_{number}", machine.name);
+        let disk = self.id(&format!("Microsoft.Compute/disks/{name}"));
+        let disk = json!({ "id": disk, "storageAccountType": "Premium_LRS" });
+        let os_disk = json!({ "name": name, "createOption": "FromImage", "managedDisk": disk });
+        set_key(properties, "storageProfile", json!({ "osDisk": os_disk, "dataDisks": [] }));
+    }
+
+    fn fill(&self, properties: &mut Value, machine: &Machine) {
+        self.add_disk(properties, machine);
         set_key(properties, "vmId", json!(machine.vm_id));
         set_key(properties, "provisioningState", json!(machine.provisioning));
         // The other codes of the example stay; the provider does not know them.

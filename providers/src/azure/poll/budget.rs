@@ -13,7 +13,7 @@ const BURST_REFILL_TIME: Duration = Duration::from_secs(400);
 /// A budget of calls per hour. No hour exceeds it if each request waits until it is
 /// [ready](Self::ready_at) and costs no more than expected. Additional cost is a debt.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(in crate::azure) struct Budget {
     /// The time in which one call is refilled.
     step: Duration,
     /// The time at which the budget is full again.
@@ -23,21 +23,21 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    pub(super) fn new(per_hour: u32) -> Self {
+    pub(in crate::azure) fn new(per_hour: u32) -> Self {
         let step = (REFILL_TIME / per_hour.max(1)).max(Duration::from_nanos(1));
         Self { step, full_at: Instant::now(), made: 0 }
     }
 
     /// Returns when `calls` more calls are within the budget. A request that costs more than the
     /// burst waits until there is no debt.
-    pub(super) fn ready_at(&self, calls: usize, now: Instant) -> Instant {
+    pub(in crate::azure) fn ready_at(&self, calls: usize, now: Instant) -> Instant {
         let full_at = self.full_at.max(now);
         let then = full_at + self.time(calls).min(BURST_REFILL_TIME);
         then.checked_sub(BURST_REFILL_TIME).unwrap_or(now)
     }
 
     /// Sets the number of calls since the start.
-    pub(super) fn made(&mut self, in_all: u64, now: Instant) {
+    pub(in crate::azure) fn made(&mut self, in_all: u64, now: Instant) {
         let more = in_all.saturating_sub(std::mem::replace(&mut self.made, in_all));
         self.full_at = self.full_at.max(now) + self.time(usize::try_from(more).unwrap_or(0));
     }

@@ -92,6 +92,7 @@ impl Poll {
         let came = held.contents.as_deref().map(|before| contents.came(before));
         held.contents = Some(Arc::new(contents));
         held.is_of_graph = is_of_graph;
+        held.read_at = Some(plan.began);
         let of = self.needs.machines_of.get(list).filter(|_| list.is_of_interfaces());
         let is_lacking = of.is_some_and(|of| self.lists.lack(of, list));
         if let Some(plan) = self.plans.get_mut(list) {

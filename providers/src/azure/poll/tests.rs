@@ -44,6 +44,7 @@ fn machine(id: ResourceId) -> Machine {
         },
         is_in_scale_set: false,
         interfaces: Vec::new(),
+        os_disk: None,
     }
 }
 
