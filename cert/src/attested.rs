@@ -10,7 +10,8 @@
 //!
 //! Source: Azure Instance Metadata Service, "attested data" (`GET /metadata/attested/document`).
 
-use ironmesh_catalog::TrustBundle;
+use aws_lc_rs::digest;
+use ironmesh_catalog::{ProxyId, TrustBundle};
 use jiff::{SignedDuration, Timestamp};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, RootCertStore};
@@ -21,10 +22,12 @@ use crate::{inspect, tls};
 
 mod content;
 mod error;
+mod known_roots;
 mod signature;
 mod signed_data;
 
 pub use error::{AttestedDocumentError, AttestedTrustError};
+pub use known_roots::azure_roots;
 
 use content::Content;
 use signed_data::SignedData;
@@ -58,6 +61,20 @@ pub struct AttestedMachine {
     pub created_at: Timestamp,
     /// When the document expires, which Azure decides.
     pub expires_at: Timestamp,
+}
+
+impl AttestedMachine {
+    /// The id of the machine's proxy after `predecessor`, its last one. Control planes that enroll the machine at the
+    /// same time thus write the same record, and one of them fails.
+    pub fn proxy_id(&self, predecessor: Option<ProxyId>) -> ProxyId {
+        let predecessor = predecessor.map(|id| id.0).unwrap_or_default();
+        let both = [*self.vm_id.as_bytes(), *predecessor.as_bytes()].concat();
+        let digest = digest::digest(&digest::SHA256, &both);
+        let mut bytes = [0; 16];
+        bytes.iter_mut().zip(digest.as_ref()).for_each(|(byte, of_digest)| *byte = *of_digest);
+        // (UUID version 8: by a hash of the issuer's choice.)
+        ProxyId(uuid::Builder::from_custom_bytes(bytes).into_uuid())
+    }
 }
 
 impl AttestedDocumentVerifier {

@@ -36,7 +36,7 @@ mod workload;
 
 pub use attested::{
     AZURE_SIGNER_DOMAIN, AttestedDocumentError, AttestedDocumentVerifier, AttestedMachine,
-    AttestedTrustError, MAX_ATTESTED_DOCUMENT,
+    AttestedTrustError, MAX_ATTESTED_DOCUMENT, azure_roots,
 };
 pub use authority::{Authority, AuthorityError};
 pub use expired_proxy::{ExpiredProxyVerifier, UnverifiedProxy};

@@ -1,6 +1,6 @@
 //! Documents of a test CA with Azure's names: accepted, and rejected for each reason.
 
-mod documents;
+pub(super) mod documents;
 
 use jiff::SignedDuration;
 
@@ -283,6 +283,18 @@ fn unreadable_fields_are_named() {
     }
     let error = content_with("{", "[").unwrap_err();
     assert!(matches!(error, AttestedDocumentError::Content(_)), "{error:?}");
+}
+
+#[test]
+fn proxies_of_a_machine_have_ids_that_follow_from_the_one_before() {
+    let machine = verify(|_| ()).unwrap();
+    let first = machine.proxy_id(None);
+    assert_eq!(first, machine.proxy_id(None));
+    let second = machine.proxy_id(Some(first));
+    let other = AttestedMachine { vm_id: machine.subscription_id, ..machine };
+    let ids = [first, second, machine.proxy_id(Some(second)), other.proxy_id(None)];
+    assert_eq!(std::collections::BTreeSet::from(ids).len(), 4);
+    assert_eq!(first.0.get_version_num(), 8);
 }
 
 #[test]

@@ -32,6 +32,19 @@ pub struct AzureSettings {
     /// Whether Azure Resource Graph is queried for the machines of scale sets and for the power state of
     /// others. It has limits of its own, and its answers are some seconds old.
     pub resource_graph: bool,
+    /// Which attested documents of machines are trusted, by which machines join without a token.
+    pub attestation: AttestationSettings,
+}
+
+/// The trust in Azure's attested documents.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AttestationSettings {
+    /// The folder of the root certificates, or their file. By default the roots of Azure that the system trusts.
+    pub roots: Option<PathBuf>,
+    /// The folder of the intermediate certificates, or their file. Azure sends none, and the control plane fetches none.
+    pub intermediates: Option<PathBuf>,
+    /// The domain of the signers. By default that of the cloud; a cloud of other addresses has none.
+    pub signer_domain: Option<String>,
 }
 
 /// A cloud of Azure.
@@ -96,6 +109,19 @@ pub enum AzureCredentialSetting {
     },
 }
 
+impl AzureSettings {
+    /// The domain of the signers of attested documents; none for a cloud of other addresses that sets none.
+    pub fn signer_domain(&self) -> Option<&str> {
+        let of_cloud = match &self.cloud {
+            AzureCloudSetting::Public => Some("metadata.azure.com"),
+            AzureCloudSetting::UsGovernment => Some("metadata.azure.us"),
+            AzureCloudSetting::China => Some("metadata.azure.cn"),
+            AzureCloudSetting::Custom { .. } => None,
+        };
+        self.attestation.signer_domain.as_deref().or(of_cloud)
+    }
+}
+
 impl Default for AzureSettings {
     fn default() -> Self {
         Self {
@@ -107,6 +133,7 @@ impl Default for AzureSettings {
             // A twelfth of the requests that Azure allows a client in a subscription.
             reads_per_hour: 1000,
             resource_graph: false,
+            attestation: AttestationSettings::default(),
         }
     }
 }
@@ -198,6 +225,7 @@ fn read_table(value: Value<'_>) -> Result<AzureSettings, FindingReported> {
     let reads_per_hour =
         table.optional("reads_per_hour", |value| value.integer(codes::INVALID_VALUE, 100..=12_000));
     let resource_graph = table.optional("resource_graph", Value::boolean);
+    let attestation = table.optional("attestation", read_attestation);
     table.finish();
     let credentials = [managed?, workload?, secret?];
     let mut credentials = credentials.into_iter().flatten();
@@ -217,6 +245,30 @@ fn read_table(value: Value<'_>) -> Result<AzureSettings, FindingReported> {
         interval: interval?.unwrap_or(default.interval),
         reads_per_hour: reads_per_hour?.unwrap_or(default.reads_per_hour),
         resource_graph: resource_graph?.unwrap_or(default.resource_graph),
+        attestation: attestation?.unwrap_or(default.attestation),
+    })
+}
+
+fn read_attestation(value: Value<'_>) -> Result<AttestationSettings, FindingReported> {
+    let mut table = value.table("`azure.attestation`")?;
+    let roots = table.optional("roots", read_path);
+    let intermediates = table.optional("intermediates", read_path);
+    let signer_domain = table.optional("signer_domain", |value| {
+        let text = value.string()?.to_ascii_lowercase();
+        // Each server of a top-level domain has a certificate.
+        if Domain::new(&text).is_ok() && text.contains('.') {
+            return Ok(text);
+        }
+        let message =
+            format!("`signer_domain` must be a domain below a top-level domain: `{text}`");
+        let finding = value.error(codes::INVALID_VALUE, message).label("not such a domain");
+        Err(value.report(finding.help("Azure's public cloud has `metadata.azure.com`")))
+    });
+    table.finish();
+    Ok(AttestationSettings {
+        roots: roots?,
+        intermediates: intermediates?,
+        signer_domain: signer_domain?,
     })
 }
 

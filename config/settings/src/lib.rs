@@ -28,7 +28,7 @@ use ironmesh_config_language::mode;
 use ironmesh_config_language::syntax;
 use ironmesh_config_language::table::{FindingReported, Table, Value};
 
-pub use azure::{AzureCloudSetting, AzureCredentialSetting, AzureSettings};
+pub use azure::{AttestationSettings, AzureCloudSetting, AzureCredentialSetting, AzureSettings};
 pub use consul::{ConsulSettings, LocalityKeySettings};
 pub use endpoints::EndpointsSettings;
 pub use policy::{EtcdSettings, PolicyLocation};

@@ -59,7 +59,9 @@ fn azure_below(folder: &Path, mut azure: AzureSettings) -> AzureSettings {
             None
         }
     };
-    for path in file.into_iter().chain(ca) {
+    let trust = &mut azure.attestation;
+    let trust = trust.roots.iter_mut().chain(&mut trust.intermediates);
+    for path in file.into_iter().chain(ca).chain(trust) {
         *path = folder.join(&*path);
     }
     azure

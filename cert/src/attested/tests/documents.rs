@@ -28,7 +28,7 @@ pub(super) fn now() -> Timestamp {
 }
 
 /// A root, an intermediate, and the key of signers.
-pub(super) struct TestCa {
+pub(in crate::attested) struct TestCa {
     root: String,
     intermediate: String,
     intermediate_issuer: Issuer<'static, KeyPair>,
@@ -44,7 +44,7 @@ pub(super) struct TestSigner {
 
 impl TestCa {
     /// The CA of all documents, made once: an RSA key takes a while.
-    pub(super) fn shared() -> &'static Self {
+    pub(in crate::attested) fn shared() -> &'static Self {
         static CA: OnceLock<TestCa> = OnceLock::new();
         CA.get_or_init(|| Self::new("test"))
     }
@@ -63,7 +63,7 @@ impl TestCa {
         Self { root, intermediate, intermediate_issuer, signer_key }
     }
 
-    pub(super) fn roots(&self) -> TrustBundle {
+    pub(in crate::attested) fn roots(&self) -> TrustBundle {
         TrustBundle { roots: self.root.clone() }
     }
 

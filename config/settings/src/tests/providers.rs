@@ -132,7 +132,8 @@ fn all_azure_settings_are_read() {
     let guid = || GUID.into();
     let all = settings(&format!(
         "[azure]\nsubscription = \"{GUID}\"\nresource_group = \"Shop\"\ninterval = \"1m\"\n\
-         resource_graph = true\nreads_per_hour = 12000\ncloud = \"us_government\"\nmanaged_identity.client_id = \"{GUID}\""
+         resource_graph = true\nreads_per_hour = 12000\ncloud = \"us_government\"\nmanaged_identity.client_id = \"{GUID}\"\n\
+         [azure.attestation]\nroots = \"r\"\nintermediates = \"i\"\nsigner_domain = \"Metadata.Azure.example\""
     ));
     let expected = AzureSettings {
         subscription: Some(guid()),
@@ -142,6 +143,11 @@ fn all_azure_settings_are_read() {
         interval: Duration::from_secs(60),
         reads_per_hour: 12_000,
         resource_graph: true,
+        attestation: AttestationSettings {
+            roots: Some("r".into()),
+            intermediates: Some("i".into()),
+            signer_domain: Some("metadata.azure.example".to_owned()),
+        },
     };
     assert_eq!(all.azure, expected);
     let credential = |text: &str| settings(text).azure.credential;
@@ -182,11 +188,33 @@ fn all_azure_settings_are_read() {
 }
 
 #[test]
+fn signer_domain_of_attested_documents_follows_the_cloud() {
+    let domain = |text: &str| settings(text).azure.signer_domain().map(str::to_owned);
+    assert_eq!(domain("").unwrap(), "metadata.azure.com");
+    for (cloud, expected) in
+        [("us_government", "metadata.azure.us"), ("china", "metadata.azure.cn")]
+    {
+        assert_eq!(domain(&format!("azure.cloud = \"{cloud}\"")).unwrap(), expected);
+    }
+    let custom = "azure.cloud = { resource_manager = \"https://a.b\", login = \"https://a.b\" }\n";
+    assert_eq!(domain(custom), None);
+    let set = "azure.attestation.signer_domain = \"metadata.example\"";
+    assert_eq!(domain(&format!("{custom}{set}")).unwrap(), "metadata.example");
+    let below = settings("[azure.attestation]\nroots = \"r\"\nintermediates = \"/i\"");
+    let trust = below.with_paths_below("/etc/ironmesh".as_ref()).azure.attestation;
+    assert_eq!(trust.roots, Some("/etc/ironmesh/r".into()));
+    assert_eq!(trust.intermediates, Some("/i".into()));
+}
+
+#[test]
 fn inconsistent_azure_settings_are_reported() {
     let client = format!("tenant = \"{GUID}\"\nclient_id = \"{GUID}\"\n");
     for (text, expected) in [
         ("subscription = \"prod\"", "`subscription` must be the GUID of a subscription: `prod`"),
         ("resource_group = \"a/b\"", "`resource_group` must be the name of a resource group"),
+        ("attestation = { signer_domain = \"com\" }", "`signer_domain` must be a domain below"),
+        ("attestation = { signer_domain = \"*.azure.com\" }", "`signer_domain` must be a domain"),
+        ("attestation = { root = \"/r\" }", "`azure.attestation` has no key `root`"),
         ("cloud = \"germany\"", "there is no cloud `germany`"),
         ("cloud = {}", "`azure.cloud` needs `resource_manager`"),
         (
