@@ -3,10 +3,10 @@
 use std::net::{IpAddr, SocketAddr};
 
 use ironmesh_catalog::{
-    JoinRecord, JoinToken, JournalKind, JournalSubject, KeyHash, ProxyId, TokenId, TokenState,
-    TokenUse, reserved_ports,
+    JoinRecord, JoinToken, JournalKind, JournalSubject, KeyHash, ProxyId, ProxyName, Records,
+    TokenId, TokenState, TokenUse, reserved_ports,
 };
-use ironmesh_cert::ENROLLED_PROXY_LIFETIME;
+use ironmesh_cert::{ENROLLED_PROXY_LIFETIME, MachineRequest};
 use ironmesh_enrollment::{Enrolled, Enrollment, EnrollmentError, OneTimeToken};
 use ironmesh_store::{RecordError, Versioned};
 use jiff::Timestamp;
@@ -21,10 +21,10 @@ use crate::proxy_names::{default_names, name_like};
 use ironmesh_catalog::text::chain;
 
 /// Why a machine is not enrolled: the error of the response, and the reason in the journal.
-struct Rejection {
-    error: EnrollmentError,
+pub(super) struct Rejection {
+    pub(super) error: EnrollmentError,
     /// None if the machine has no token of this mesh: requests without one must not displace entries of the journal.
-    reason: Option<String>,
+    pub(super) reason: Option<String>,
 }
 
 impl Rejection {
@@ -156,17 +156,7 @@ impl MachineEnrollment {
         enrollment: &Enrollment,
         now: Timestamp,
     ) -> Result<(JoinRecord, String), Rejection> {
-        let certificate = self.authority.lock().issue_proxy_certificate(
-            enrollment.request.pem(),
-            proxy,
-            &token.services,
-            ENROLLED_PROXY_LIFETIME,
-            now,
-        );
-        let certificate =
-            certificate.map_err(|error| EnrollmentError::RequestInvalid(chain(&error)))?;
         let mesh_address = SocketAddr::new(address, reserved_ports::MESH);
-        let services = token.services.clone();
         let new = JoinRecord {
             addresses: token.known_as.clone(),
             machine: token.machine,
@@ -174,8 +164,33 @@ impl MachineEnrollment {
             locality: token.locality.clone(),
             driver: token.driver.clone(),
             token: Some(token.id.clone()),
-            ..JoinRecord::new(proxy, services, mesh_address, now, certificate.not_after)
+            ..JoinRecord::new(proxy, token.services.clone(), mesh_address, now, now)
         };
+        let (request, name) = (&enrollment.request, enrollment.name.as_ref());
+        self.issue_first(new, request, name, |_| Ok(Vec::new()), now)
+    }
+
+    /// Issues the first certificate of a new proxy, and stores its record with it, in one transaction with the records
+    /// that `replace` returns for the present ones.
+    pub(super) fn issue_first(
+        &self,
+        new: JoinRecord,
+        request: &MachineRequest,
+        wanted: Option<&ProxyName>,
+        replace: impl Fn(&Records) -> Result<Vec<JoinRecord>, ChangeError>,
+        now: Timestamp,
+    ) -> Result<(JoinRecord, String), Rejection> {
+        let proxy = new.id;
+        let certificate = self.authority.lock().issue_proxy_certificate(
+            request.pem(),
+            proxy,
+            &new.services,
+            ENROLLED_PROXY_LIFETIME,
+            now,
+        );
+        let certificate =
+            certificate.map_err(|error| EnrollmentError::RequestInvalid(chain(&error)))?;
+        let new = JoinRecord { certificate_expires_at: certificate.not_after, ..new };
         let new = with_first_certificate(new, &certificate, now);
         let mut stored = new.clone();
         let mut present_record = None;
@@ -185,7 +200,8 @@ impl MachineEnrollment {
                 // Another control plane has enrolled the same machine at this moment.
                 return Ok(Vec::new());
             }
-            let named = match (&enrollment.name, token.services.first()) {
+            let mut changed = replace(present)?;
+            let named = match (wanted, new.services.first()) {
                 (Some(wanted), _) => Ok(Some(name_like(wanted, present, now))),
                 (None, Some(first)) => {
                     default_names(first, 1, present).map(|names| names.into_iter().next())
@@ -195,10 +211,17 @@ impl MachineEnrollment {
             let invalid = |error| ChangeError::Rejected(EnrollmentError::RequestInvalid(error));
             let name = named.map_err(invalid)?;
             stored = JoinRecord { name, ..new.clone() };
-            Ok::<_, ChangeError>(vec![stored.clone()])
+            changed.push(stored.clone());
+            Ok::<_, ChangeError>(changed)
         });
         enrolled.map_err(EnrollmentError::from)?;
         if let Some(record) = present_record {
+            let key = request.key_hash();
+            if record.credentials.as_ref().is_none_or(|known| known.key != key) {
+                let problem =
+                    "another request of the machine is answered at this moment: try again";
+                return Err(EnrollmentError::Unavailable(problem.to_owned()).into());
+            }
             return repeated(&record);
         }
         self.journal.record_issued(CertificateHolder::proxies(&stored.services), 1);
