@@ -32,6 +32,9 @@ pub struct JoinRecordView {
     /// The key by which providers know its machine: in Azure, the `vmId`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<Uuid>,
+    /// The id of its machine's resource in Azure, if Azure attested the machine at its enrollment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub azure_resource: Option<String>,
     /// The time of its enrollment.
     pub enrolled_at: Timestamp,
     /// The time at which its certificate expires.
@@ -85,6 +88,7 @@ impl From<&JoinRecord> for JoinRecordView {
             mesh_address,
             addresses,
             machine,
+            azure,
             enrolled_at,
             certificate_expires_at,
             claimed_at,
@@ -104,6 +108,7 @@ impl From<&JoinRecord> for JoinRecordView {
             mesh_address,
             addresses,
             machine,
+            azure_resource: azure.map(|azure| azure.resource),
             enrolled_at,
             certificate_expires_at,
             claimed_at,
@@ -132,6 +137,8 @@ impl fmt::Display for RevocationView {
 
 #[cfg(test)]
 mod tests {
+    use ironmesh_catalog::AzureBinding;
+
     use super::*;
 
     fn record() -> JoinRecord {
@@ -152,6 +159,7 @@ mod tests {
             name: Some("bookstore-1".parse().unwrap()),
             addresses: vec!["192.0.2.1".parse().unwrap()],
             machine: Some(Uuid::nil()),
+            azure: Some(AzureBinding { resource: "/subscriptions/s".to_owned(), os_disk: None }),
             claimed_at: Some(at),
             labels: [("version", "v1")].into_iter().collect(),
             locality: "eu/1".parse().unwrap(),
@@ -163,7 +171,7 @@ mod tests {
             ..record()
         };
         let least = r#"{"id":"6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f","name":"6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f","services":["shop/bookstore"],"mesh_address":"10.0.0.1:15003","enrolled_at":"2026-01-01T00:00:00Z","certificate_expires_at":"2027-01-01T00:00:00Z","claimed_at":null,"participation":[],"certificates":"ads"}"#;
-        let most = r#"{"id":"6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f","name":"bookstore-1","services":["shop/bookstore"],"mesh_address":"10.0.0.1:15003","addresses":["192.0.2.1"],"machine":"00000000-0000-0000-0000-000000000000","enrolled_at":"2026-01-01T00:00:00Z","certificate_expires_at":"2027-01-01T00:00:00Z","claimed_at":"2026-01-02T00:00:00Z","labels":{"version":"v1"},"locality":{"region":"eu","zone":"1"},"participation":[["shop/bookstore",14001]],"ports_without_backend":[["shop/bookstore",14001]],"certificates":"agent","revoked":{"at":"2026-01-02T00:00:00Z","reason":"stolen"},"unreachable_since":"2026-01-02T00:00:00Z"}"#;
+        let most = r#"{"id":"6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f","name":"bookstore-1","services":["shop/bookstore"],"mesh_address":"10.0.0.1:15003","addresses":["192.0.2.1"],"machine":"00000000-0000-0000-0000-000000000000","azure_resource":"/subscriptions/s","enrolled_at":"2026-01-01T00:00:00Z","certificate_expires_at":"2027-01-01T00:00:00Z","claimed_at":"2026-01-02T00:00:00Z","labels":{"version":"v1"},"locality":{"region":"eu","zone":"1"},"participation":[["shop/bookstore",14001]],"ports_without_backend":[["shop/bookstore",14001]],"certificates":"agent","revoked":{"at":"2026-01-02T00:00:00Z","reason":"stolen"},"unreachable_since":"2026-01-02T00:00:00Z"}"#;
         for (record, json) in [(record(), least), (full, most)] {
             let view = JoinRecordView::from(&record);
             assert_eq!(serde_json::to_string(&view).unwrap(), json);

@@ -90,5 +90,8 @@ pub const OLD_CERTIFICATE_PRESENTED: Code = Code(742);
 /// A proxy has a certificate that is newer than the stored state.
 pub const CERTIFICATE_NEWER_THAN_STATE: Code = Code(743);
 
+/// The Azure machine of a proxy requested another enrollment, and Azure has not reimaged it.
+pub const AZURE_MACHINE_JOINS_AGAIN: Code = Code(744);
+
 /// Two ingress rules collide: a proxy cannot distinguish their callers.
 pub const INGRESS_COLLISION: Code = Code(633);

@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use crate::name::{ServiceAccount, ServiceName};
 use crate::proxy::ProxyId;
@@ -192,6 +193,9 @@ pub enum Actor {
         /// The token that it presented; none if that was not one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         token: Option<TokenId>,
+        /// The `vmId` that Azure attested; none if it presented no attested document that verifies.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        vm_id: Option<Uuid>,
     },
     /// The proxy that is the subject.
     Proxy,

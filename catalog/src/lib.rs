@@ -93,9 +93,10 @@ pub use policy::{
 pub use policy_record::{PolicyPin, PolicyRecord};
 pub use port_range::PortRange;
 pub use proxy::{
-    CertificateRecognition, CertificateSource, CertificateState, HostUpstream, IssuedCertificate,
-    JoinRecord, KeyHash, LogFolder, NodeMetadata, OutsideAuthority, OutsideHost, Participation,
-    PresentedCertificate, Proxy, ProxyCredentials, ProxyId, ProxyKind, Revocation, Upstream,
+    AzureBinding, CertificateRecognition, CertificateSource, CertificateState, HostUpstream,
+    IssuedCertificate, JoinRecord, KeyHash, LogFolder, NodeMetadata, OutsideAuthority, OutsideHost,
+    Participation, PresentedCertificate, Proxy, ProxyCredentials, ProxyId, ProxyKind, Revocation,
+    Upstream,
 };
 pub use proxy_name::ProxyName;
 pub use removals::{PolicyObject, Removals};

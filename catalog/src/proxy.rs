@@ -98,9 +98,13 @@ pub struct JoinRecord {
     /// The program that carries its traffic.
     #[serde(default)]
     pub driver: DriverName,
-    /// The token by which it was enrolled; none if an operator made its files.
+    /// The token by which it was enrolled; none if an operator made its files, or Azure attested its machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<TokenId>,
+    /// Its machine in Azure, if it was enrolled by an attested document. [`JoinRecord::machine`] is then the
+    /// `vmId`, which this enrollment binds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub azure: Option<AzureBinding>,
     /// Its key and certificates; none in a record of an earlier version until its first connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials: Option<ProxyCredentials>,
@@ -133,6 +137,16 @@ pub struct JoinRecord {
     /// The fields of a newer version, which are stored again with the record.
     #[serde(flatten)]
     pub unknown: UnknownFields,
+}
+
+/// The machine in Azure that a proxy is bound to, as the provider showed it at the enrollment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AzureBinding {
+    /// The id of the machine's resource.
+    pub resource: String,
+    /// What identifies its OS disk, which a reimage replaces. Without it, no reimage is recognized.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub os_disk: Option<String>,
 }
 
 /// What a proxy is.
@@ -201,6 +215,7 @@ impl JoinRecord {
             kind: ProxyKind::default(),
             driver: DriverName::default(),
             token: None,
+            azure: None,
             credentials: None,
             certificate_expires_at,
             claimed_at: None,

@@ -5,12 +5,15 @@
 //!
 //! ```text
 //! operator ──► TokenTable (store) ◄── use, once ── join ──► Authority ──► Register
+//! Azure    ──► machines, attested documents ────── azure ───────┘
 //! machine  ──► ironmesh-enrollment ──────────────► renewal ─────┘
 //!                             └─────────────────► service certificates ──► Authority
 //! ```
 
 mod addresses;
 mod alarms;
+mod attestation;
+mod azure;
 mod checks;
 mod join;
 mod leave;
@@ -32,8 +35,9 @@ use ironmesh_cert::peer::VerifiedProxy;
 use ironmesh_cert::{Authority, ProxyCertificate};
 use ironmesh_config_settings::ReloadableSettings;
 use ironmesh_enrollment::{
-    Enrolled, Enroller, Enrollment, EnrollmentError, IssuedServiceCertificate, Leave, ProxyRenewal,
-    ProxyStatus, ServingAnswer, ServingReport, WorkloadRequest,
+    AzureAnswer, AzureEnrollment, Enrolled, Enroller, Enrollment, EnrollmentError,
+    IssuedServiceCertificate, Leave, ProxyRenewal, ProxyStatus, ServingAnswer, ServingReport,
+    WorkloadRequest,
 };
 use ironmesh_xds_server::Hub;
 use jiff::Timestamp;
@@ -48,6 +52,8 @@ use crate::register::Register;
 use crate::serving_table::ServingTable;
 pub(crate) use addresses::XdsAddresses;
 pub(crate) use alarms::{Alarms, CertificateAlarm};
+pub(crate) use attestation::AttestationTrust;
+pub(crate) use azure::AzureJoins;
 pub(crate) use checks::{check_address, check_known_as, check_services};
 use ironmesh_catalog::text::chain;
 pub(crate) use tokens::TokenTable;
@@ -70,6 +76,8 @@ pub(crate) struct MachineEnrollment {
     pub(crate) policy: watch::Receiver<PolicyState>,
     /// The settings, which determine the lifetime of service certificates.
     pub(crate) settings: watch::Receiver<ReloadableSettings>,
+    /// The machines of Azure, and the trust in their documents.
+    pub(crate) azure: AzureJoins,
     /// Held while a token is used, so that a repeated request waits for the certificate of the first.
     pub(crate) enrolling: Mutex<()>,
 }
@@ -81,6 +89,14 @@ impl Enroller for MachineEnrollment {
         peer: SocketAddr,
     ) -> Result<Enrolled, EnrollmentError> {
         self.join(&enrollment, peer, Timestamp::now())
+    }
+
+    fn enroll_azure(
+        &self,
+        enrollment: &AzureEnrollment,
+        peer: SocketAddr,
+    ) -> Result<AzureAnswer, EnrollmentError> {
+        self.join_azure(enrollment, peer, Timestamp::now())
     }
 
     fn renew(&self, renewal: ProxyRenewal, peer: SocketAddr) -> Result<Enrolled, EnrollmentError> {
@@ -203,7 +219,7 @@ fn subject(record: &JoinRecord) -> JournalSubject {
 
 /// The holder of a token, as the journal names it.
 fn holder(token: Option<&TokenId>) -> Actor {
-    Actor::Machine { token: token.cloned() }
+    Actor::Machine { token: token.cloned(), vm_id: None }
 }
 
 /// The error of a machine's request when the store fails. The machine repeats the request.

@@ -23,13 +23,13 @@ pub use azure::azure_options;
 use consul::consul_options;
 pub(crate) use group::Group;
 
-/// The endpoints providers of these settings, and the group of control planes that share Azure's answers, if policy
-/// comes from etcd. A start does not wait for the providers in `without`.
+/// The endpoints providers of these settings, that of Azure by itself too, and the group of control planes that share
+/// Azure's answers, if policy comes from etcd. A start does not wait for the providers in `without`.
 pub(super) fn endpoints_options(
     settings: &Settings,
     policy: &PolicyLocation,
     without: BTreeSet<Provider>,
-) -> anyhow::Result<(EndpointsOptions, Option<Group>)> {
+) -> anyhow::Result<(EndpointsOptions, Arc<Azure>, Option<Group>)> {
     let consul = Consul::start(consul_options(&settings.consul), Timestamp::now)
         .context("cannot start the Consul provider: correct `[consul]` in the settings")?;
     // A control plane without a group polls at once; one in a group waits for the election.
@@ -45,7 +45,8 @@ pub(super) fn endpoints_options(
         let election = LeaderElection::new(Cluster::open(etcd_options(etcd.clone()))?, "azure");
         anyhow::Ok(Group::new(election, Arc::clone(&azure), polls))
     });
-    let providers: Vec<Arc<dyn EndpointsProvider>> = vec![Arc::new(consul), azure];
+    let providers: Vec<Arc<dyn EndpointsProvider>> =
+        vec![Arc::new(consul), Arc::clone(&azure) as _];
     let options = EndpointsOptions {
         providers,
         rule: ShrinkRule {
@@ -56,5 +57,5 @@ pub(super) fn endpoints_options(
         allows_local_addresses: settings.allows_local_addresses(),
         without,
     };
-    Ok((options, group.transpose()?))
+    Ok((options, azure, group.transpose()?))
 }

@@ -25,7 +25,9 @@ use tokio_util::sync::CancellationToken;
 use crate::admission::ProxyAdmission;
 use crate::api::{Planning, RunningControlPlane};
 use crate::audit::Audit;
-use crate::enrollment::{Alarms, MachineEnrollment, TokenTable, XdsAddresses};
+use crate::enrollment::{
+    Alarms, AttestationTrust, AzureJoins, MachineEnrollment, TokenTable, XdsAddresses,
+};
 use crate::journal::{Journal, RecordedCertificates};
 use crate::leave_table::LeaveTable;
 use crate::open_files;
@@ -123,7 +125,8 @@ pub async fn start(
     policy_source.record_in(journal.clone());
     policy_source.follow_settings(reloads.clone());
     let hub = Arc::new(Hub::default());
-    let (endpoints, group) = endpoints_options(settings, &options.policy, options.without.clone())?;
+    let (endpoints, azure, group) =
+        endpoints_options(settings, &options.policy, options.without.clone())?;
     let (mut reconciler, feeds, acceptances) = Reconciler::new(
         mesh.clone(),
         settings,
@@ -159,6 +162,11 @@ pub async fn start(
         convergence: feeds.convergence.clone(),
         policy: policy.clone(),
         settings: reloads,
+        azure: AzureJoins {
+            machines: azure,
+            trust: AttestationTrust::new(&settings.azure),
+            driver: settings.sidecar_class.clone(),
+        },
         enrolling: Mutex::default(),
     });
     let risk_findings = settings.risk_findings(&options.policy);

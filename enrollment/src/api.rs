@@ -34,6 +34,28 @@ pub struct EnrollRequest {
     pub name: Option<ProxyName>,
 }
 
+/// The body of `POST /v1/enroll-azure`: an enrollment by a document that Azure has signed for the machine.
+///
+/// The client may repeat it with a new challenge and document: the same key yields the same certificate for five
+/// minutes.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AzureEnrollRequest {
+    /// The nonce of a [`Challenge`].
+    pub challenge: String,
+    /// The attested document, as the metadata service of the machine returns it (`signature`), for the nonce that
+    /// [`crate::attestation_nonce`] makes of the challenge and the key of the request.
+    pub document: String,
+    /// The certificate signing request, in PEM: an ECDSA P-256 key without subject and attributes.
+    pub certificate_request: String,
+    /// The address to which callers connect, one of those that the machine has in Azure. Default: the address from
+    /// which the request comes, or the machine's first one if that is none of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<IpAddr>,
+    /// The name of the proxy, for display, as in [`EnrollRequest::name`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<ProxyName>,
+}
+
 /// The body of `POST /v1/renew`, sent with the current client certificate.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RenewRequest {
@@ -236,6 +258,11 @@ pub enum EnrollmentErrorCode {
     CertificateRejected,
     /// The nonce is unknown, expired or used.
     ChallengeRejected,
+    /// The attested document does not verify, or the control plane accepts none.
+    AttestationRejected,
+    /// Azure attests the machine, and it may not join: the provider does not know it, policy does not let it join, or
+    /// it has joined before.
+    MachineRejected,
     /// The proxy is revoked.
     Revoked,
     /// The control plane has too many requests.
@@ -249,12 +276,14 @@ pub enum EnrollmentErrorCode {
 
 impl EnrollmentErrorCode {
     /// All codes of this version.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::TokenRejected,
         Self::AddressRejected,
         Self::RequestInvalid,
         Self::CertificateRejected,
         Self::ChallengeRejected,
+        Self::AttestationRejected,
+        Self::MachineRejected,
         Self::Revoked,
         Self::Busy,
         Self::Unavailable,
@@ -268,6 +297,8 @@ impl EnrollmentErrorCode {
             Self::RequestInvalid => "request_invalid",
             Self::CertificateRejected => "certificate_rejected",
             Self::ChallengeRejected => "challenge_rejected",
+            Self::AttestationRejected => "attestation_rejected",
+            Self::MachineRejected => "machine_rejected",
             Self::Revoked => "revoked",
             Self::Busy => "busy",
             Self::Unavailable => "unavailable",
@@ -309,6 +340,9 @@ mod tests {
         let time = "2026-11-24T00:00:00Z";
         let id = "81ee34f2-d8dd-466c-8b57-3623d3f4aaa8";
         assert!(parses::<EnrollRequest>(json!({ "token": "t", "certificate_request": "c" })));
+        assert!(parses::<AzureEnrollRequest>(json!({
+            "challenge": "n", "document": "d", "certificate_request": "c",
+        })));
         assert!(parses::<RenewRequest>(json!({ "certificate_request": "c" })));
         assert!(parses::<ServiceCertificateRequest>(json!({ "secret": "s", "csr": "c" })));
         assert!(parses::<IssuedServiceCertificate>(json!({ "account": "a/b", "chain": "c" })));

@@ -9,16 +9,18 @@ mod address;
 mod ca_hash_verifier;
 mod error;
 mod exchange;
+mod imds;
 mod trust;
 mod untrusted;
 
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
-use ironmesh_catalog::Secret;
 use ironmesh_catalog::backoff::Backoff;
+use ironmesh_catalog::{ProxyName, Secret};
 use ironmesh_cert::peer::VerifiedProxy;
 use ironmesh_cert::{MachineRequest, WorkloadLeaf};
 use rustls::ClientConfig;
@@ -28,14 +30,16 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::api::{
-    Challenge, EnrollRequest, Enrolled, ExpiredRenewalRequest, IssuedServiceCertificate,
-    LeaveRequest, LeaveResult, ProxyStatus, RenewRequest, ServiceCertificateRequest, ServingAnswer,
-    ServingReport,
+    AzureEnrollRequest, Challenge, EnrollRequest, Enrolled, ExpiredRenewalRequest,
+    IssuedServiceCertificate, LeaveRequest, LeaveResult, ProxyStatus, RenewRequest,
+    ServiceCertificateRequest, ServingAnswer, ServingReport,
 };
+use crate::attestation::attestation_nonce;
 use crate::possession;
 pub use address::{ControlPlaneAddress, InvalidAddress};
 pub use error::EnrollmentClientError;
 use exchange::Exchange;
+pub use imds::{ImdsError, MetadataService, NoMetadataService};
 pub use trust::ServerTrust;
 pub use untrusted::UntrustedServer;
 
@@ -44,6 +48,9 @@ const ATTEMPT: Duration = Duration::from_secs(15);
 
 /// How long one leave at one address may take: the control plane waits up to 15 seconds for the callers.
 const LEAVE_ATTEMPT: Duration = Duration::from_secs(25);
+
+/// How long one enrollment by an attested document may take at one address: the control plane may look the machine up.
+const LOOK_UP_ATTEMPT: Duration = Duration::from_secs(30);
 
 /// How long the connection to one address may take, if there are others: an address that swallows packets must not use the
 /// time of those that work.
@@ -81,10 +88,24 @@ pub struct EnrollmentClient {
     retry_notice: RetryNotice,
 }
 
+/// What a machine asks of the control plane when Azure attests it.
+#[derive(Debug, Clone)]
+pub struct AzureJoin {
+    /// The metadata service that attests the machine.
+    pub metadata: MetadataService,
+    /// The certificate signing request, in PEM.
+    pub certificate_request: String,
+    /// The address to which callers connect, if the machine states one.
+    pub address: Option<IpAddr>,
+    /// The name of the proxy, for display, if the machine states one.
+    pub name: Option<ProxyName>,
+}
+
 /// A request, and what it needs.
 #[derive(Clone, Copy)]
 enum Call<'a> {
     Enroll(&'a EnrollRequest),
+    EnrollAzure(&'a AzureJoin),
     Renew(&'a RenewRequest),
     RenewExpired { identity: &'a MachineIdentity, certificate_request: &'a str },
     ServiceCertificate(&'a ServiceCertificateRequest),
@@ -134,6 +155,12 @@ impl EnrollmentClient {
     pub async fn enroll(&self, request: &EnrollRequest) -> Result<Enrolled, EnrollmentClientError> {
         let tls = self.trust.client_config(None)?;
         self.issue(&tls, Call::Enroll(request), &request.certificate_request).await
+    }
+
+    /// Enrolls the machine by an attested document of Azure, which each attempt requests anew.
+    pub async fn enroll_azure(&self, join: &AzureJoin) -> Result<Enrolled, EnrollmentClientError> {
+        let tls = self.trust.client_config(None)?;
+        self.issue(&tls, Call::EnrollAzure(join), &join.certificate_request).await
     }
 
     /// Renews the certificate of `identity`, which must be valid.
@@ -298,6 +325,25 @@ async fn attempt<T: DeserializeOwned>(
     let response = match call {
         Call::Enroll(request) => {
             timeout_at(deadline, exchange.send(post, "/v1/enroll", Some(request))).await
+        }
+        Call::EnrollAzure(join) => {
+            let challenge = exchange.send::<(), Challenge>(Method::GET, "/v1/challenge", None);
+            let challenge =
+                timeout_at(deadline, challenge).await.unwrap_or_else(|_| Err(slow()))?.nonce;
+            let key = MachineRequest::parse(&join.certificate_request)?;
+            let nonce = attestation_nonce(&challenge, key.public_key());
+            // It has time limits of its own. A document that comes too late meets an expired challenge.
+            let document = join.metadata.attested_document(&nonce).await.map_err(Box::new)?;
+            let request = AzureEnrollRequest {
+                challenge,
+                document,
+                certificate_request: join.certificate_request.clone(),
+                address: join.address,
+                name: join.name.clone(),
+            };
+            let deadline = Instant::now() + LOOK_UP_ATTEMPT;
+            let exchange = open(deadline).await?;
+            timeout_at(deadline, exchange.send(post, "/v1/enroll-azure", Some(&request))).await
         }
         Call::Renew(request) => {
             timeout_at(deadline, exchange.send(post, "/v1/renew", Some(request))).await

@@ -15,6 +15,7 @@
 //! | request | client certificate | proof |
 //! |---|---|---|
 //! | `POST /v1/enroll` | none | one-time token |
+//! | `GET /v1/challenge`, then `POST /v1/enroll-azure` | none | document that Azure signed for the machine |
 //! | `POST /v1/renew` | the current one | TLS |
 //! | `POST /v1/service-certificates` | the current one | TLS |
 //! | `POST /v1/leave`, `POST /v1/rejoin`, `POST /v1/serving`, `GET /v1/proxy` | the current one | TLS |
@@ -23,6 +24,7 @@
 //! Each connection serves one request. Start reading at [`EnrollRequest`], then [`serve`] or [`EnrollmentClient`].
 
 mod api;
+mod attestation;
 mod ca_hash;
 mod client;
 mod possession;
@@ -32,19 +34,22 @@ mod tests;
 mod token;
 
 pub use api::{
-    Challenge, EnrollRequest, Enrolled, EnrollmentErrorCode, ExpiredRenewalRequest,
-    IssuedServiceCertificate, LeaveRequest, LeaveResult, MAX_BODY, MAX_NAMED_LAGGARDS, ProxyStatus,
-    ProxySync, RenewRequest, ServiceCertificateRequest, ServingAnswer, ServingReport,
+    AzureEnrollRequest, Challenge, EnrollRequest, Enrolled, EnrollmentErrorCode,
+    ExpiredRenewalRequest, IssuedServiceCertificate, LeaveRequest, LeaveResult, MAX_BODY,
+    MAX_NAMED_LAGGARDS, ProxyStatus, ProxySync, RenewRequest, ServiceCertificateRequest,
+    ServingAnswer, ServingReport,
 };
+pub use attestation::attestation_nonce;
 pub use ca_hash::{CaHash, CaHashError};
 pub use client::{
-    ControlPlaneAddress, EnrollmentClient, EnrollmentClientError, InvalidAddress, MachineIdentity,
-    RetryNotice, ServerTrust, UntrustedServer,
+    AzureJoin, ControlPlaneAddress, EnrollmentClient, EnrollmentClientError, ImdsError,
+    InvalidAddress, MachineIdentity, MetadataService, NoMetadataService, RetryNotice, ServerTrust,
+    UntrustedServer,
 };
 pub use possession::UnusableKey;
 pub use server::{
-    ConnectionLoss, Enroller, Enrollment, EnrollmentCounters, EnrollmentCredentials,
-    EnrollmentError, EnrollmentLimits, Leave, LeaveWait, ProxyRenewal, RequestOutcome,
-    WorkloadRequest, serve,
+    AzureAnswer, AzureEnrollment, ConnectionLoss, Enroller, Enrollment, EnrollmentCounters,
+    EnrollmentCredentials, EnrollmentError, EnrollmentLimits, Leave, LeaveWait, MachineLookUp,
+    ProxyRenewal, RequestOutcome, WorkloadRequest, serve,
 };
 pub use token::{OneTimeToken, UnreadableTokenId, token_id_digits};

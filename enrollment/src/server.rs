@@ -4,6 +4,7 @@
 //! number, fairness between sources), the TLS handshake, one HTTP request with time limits, and the work queue.
 
 mod accept;
+mod azure;
 mod connection;
 mod counters;
 mod credentials;
@@ -32,7 +33,8 @@ use accept::accept;
 pub use counters::{ConnectionLoss, EnrollmentCounters, RequestOutcome};
 pub use credentials::EnrollmentCredentials;
 pub use enroller::{
-    Enroller, Enrollment, EnrollmentError, Leave, LeaveWait, ProxyRenewal, WorkloadRequest,
+    AzureAnswer, AzureEnrollment, Enroller, Enrollment, EnrollmentError, Leave, LeaveWait,
+    MachineLookUp, ProxyRenewal, WorkloadRequest,
 };
 pub use limits::EnrollmentLimits;
 use state::ListenerState;

@@ -1,6 +1,7 @@
 //! Tests of both sides over real sockets, with certificates of a real authority.
 
 mod abuse;
+mod azure;
 mod enrolling;
 mod leave;
 mod renewal;

@@ -13,9 +13,9 @@ use ironmesh_catalog::{Domain, ProxyId, TrustDomain};
 use ironmesh_cert::peer::VerifiedProxy;
 use ironmesh_cert::{Authority, ServerNames, generate_proxy_key_and_csr};
 use ironmesh_enrollment::{
-    Enrolled, Enroller, Enrollment, EnrollmentCredentials, EnrollmentError, EnrollmentLimits,
-    IssuedServiceCertificate, Leave, ProxyRenewal, ProxyStatus, ServingAnswer, ServingReport,
-    WorkloadRequest, serve,
+    AzureAnswer, AzureEnrollment, Enrolled, Enroller, Enrollment, EnrollmentCredentials,
+    EnrollmentError, EnrollmentLimits, IssuedServiceCertificate, Leave, ProxyRenewal, ProxyStatus,
+    ServingAnswer, ServingReport, WorkloadRequest, serve,
 };
 use ironmesh_sidecar::envoy::certificates_socket;
 use ironmesh_sidecar_folder::EnrollmentState;
@@ -53,6 +53,14 @@ fn unused<T>() -> Result<T, EnrollmentError> {
 
 impl Enroller for Issuer {
     fn enroll(&self, _: Enrollment, _: SocketAddr) -> Result<Enrolled, EnrollmentError> {
+        unused()
+    }
+
+    fn enroll_azure(
+        &self,
+        _: &AzureEnrollment,
+        _: SocketAddr,
+    ) -> Result<AzureAnswer, EnrollmentError> {
         unused()
     }
 

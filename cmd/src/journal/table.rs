@@ -58,8 +58,9 @@ fn who(actor: &Actor) -> String {
         }
         Actor::User { uid: Some(uid), .. } => format!("uid {uid}"),
         Actor::User { uid: None, .. } | Actor::Author { name: None } => "unknown".to_owned(),
-        Actor::Machine { token: Some(token) } => format!("token {token}"),
-        Actor::Machine { token: None } => "machine".to_owned(),
+        Actor::Machine { token: Some(token), .. } => format!("token {token}"),
+        Actor::Machine { vm_id: Some(vm_id), .. } => format!("azure machine {vm_id}"),
+        Actor::Machine { token: None, vm_id: None } => "machine".to_owned(),
         Actor::Proxy => "proxy".to_owned(),
         Actor::ControlPlane => "control plane".to_owned(),
     }
@@ -142,7 +143,7 @@ mod tests {
         let join = JournalEntry {
             origin: Some("192.0.2.66:40112".to_owned()),
             outcome: JournalOutcome::Rejected { reason: "the token has expired".to_owned() },
-            ..entry(JournalKind::Enroll, Actor::Machine { token })
+            ..entry(JournalKind::Enroll, Actor::Machine { token, vm_id: None })
         };
         let expected = "\
 TIME                  WHO            WHAT         SUBJECT               OUTCOME

@@ -58,6 +58,9 @@ fn proxy_text(detail: &ProxyDetail) -> String {
     if let Some(machine) = record.machine {
         line("machine", &machine.to_string());
     }
+    if let Some(resource) = &record.azure_resource {
+        line("attested as", resource);
+    }
     if !record.labels.is_empty() {
         line("labels", &record.labels.to_string());
     }

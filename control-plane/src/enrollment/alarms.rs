@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use ironmesh_catalog::codes::{
-    CERTIFICATE_NEWER_THAN_STATE, OLD_CERTIFICATE_PRESENTED, TOKEN_PRESENTED_AGAIN,
+    AZURE_MACHINE_JOINS_AGAIN, CERTIFICATE_NEWER_THAN_STATE, OLD_CERTIFICATE_PRESENTED,
+    TOKEN_PRESENTED_AGAIN,
 };
 use ironmesh_catalog::{
     CertificateRecognition, Finding, JoinRecord, JoinToken, ProxyId, ProxyName,
@@ -32,11 +33,13 @@ pub(crate) enum CertificateAlarm {
     OtherKey,
     /// The stored state is older than it.
     Newer,
+    /// There is none yet: the proxy's Azure machine requested one for another key.
+    MachineJoinsAgain,
 }
 
 impl CertificateAlarm {
     /// All of them, the most alarming first.
-    const ALL: [Self; 3] = [Self::Older, Self::OtherKey, Self::Newer];
+    const ALL: [Self; 4] = [Self::Older, Self::OtherKey, Self::MachineJoinsAgain, Self::Newer];
 
     /// The alarm about a certificate that was recognized so, if it is alarming.
     pub(crate) fn of(recognition: CertificateRecognition) -> Option<Self> {
@@ -82,7 +85,11 @@ impl Alarms {
         }
         let name = record.display_name().to_string();
         let one = raised.entry(key).or_insert_with(|| {
-            tracing::error!(proxy = %name, address = %from, ?alarm, "a certificate was presented that should not be in use");
+            if alarm == CertificateAlarm::MachineJoinsAgain {
+                tracing::error!(proxy = %name, address = %from, "the azure machine of a proxy requested another enrollment");
+            } else {
+                tracing::error!(proxy = %name, address = %from, ?alarm, "a certificate was presented that should not be in use");
+            }
             Raised { name, from, at: now, count: 0 }
         });
         (one.from, one.at) = (from, now);
@@ -154,6 +161,15 @@ fn of_certificate(kind: CertificateAlarm, raised: &Raised) -> Finding {
             );
             let help = "the certificate is accepted; check that no revocation since that copy is missing (`ironmesh journal --kind revoke`)";
             Finding::warning(CERTIFICATE_NEWER_THAN_STATE, None, text).help(help)
+        }
+        CertificateAlarm::MachineJoinsAgain => {
+            let text = format!(
+                "the Azure machine of proxy {name} requested another enrollment with a different key, from {from} on {at:.0}{times}, and Azure has not reimaged it since its enrollment"
+            );
+            let help = format!(
+                "if its agent lost its folder, reimage the machine or enroll it by a token; otherwise it was a different program of the machine: `ironmesh proxy revoke {name}`, and reimage it"
+            );
+            Finding::error(AZURE_MACHINE_JOINS_AGAIN, None, text).help(help)
         }
         CertificateAlarm::Older | CertificateAlarm::OtherKey => {
             let what = match kind {

@@ -75,6 +75,7 @@ struct World {
     store: Arc<Store>,
     disk: Arc<Disk>,
     enroller: Arc<MachineEnrollment>,
+    machines: Arc<Machines>,
     now: Timestamp,
 }
 
@@ -98,6 +99,7 @@ fn open(folder: TempDir) -> World {
     let mesh = Mesh { trust_domain: TrustDomain::new(domain.clone()), domain };
     let authority = Authority::open(&*store, &mesh.trust_domain, now).unwrap();
     let disk = Arc::new(Disk { store: Arc::clone(&store), writes_left: Mutex::default() });
+    let machines = Arc::<Machines>::default();
     let enroller = Arc::new(MachineEnrollment {
         mesh,
         authority: Arc::new(Mutex::new(authority)),
@@ -113,8 +115,9 @@ fn open(folder: TempDir) -> World {
         convergence: watch::Sender::default().subscribe(),
         policy: watch::Sender::default().subscribe(),
         settings: watch::Sender::new(Settings::default().reloadable()).subscribe(),
+        azure: joins(&machines),
     });
-    World { folder, store, disk, enroller, now }
+    World { folder, store, disk, enroller, machines, now }
 }
 
 impl World {
@@ -143,6 +146,7 @@ impl World {
             convergence: one.convergence.clone(),
             policy: one.policy.clone(),
             settings: one.settings.clone(),
+            azure: joins(&self.machines),
         }
     }
 
@@ -242,10 +246,13 @@ fn verified(chain: &str) -> VerifiedProxy {
     VerifiedProxy::read(&leaf).unwrap()
 }
 
+mod azure;
 mod leave;
 mod renewal;
 mod service_certificates;
 mod serving;
+
+use azure::{Machines, joins};
 
 const AT_ONCE: SignedDuration = SignedDuration::ZERO;
 
@@ -488,7 +495,7 @@ fn journal_names_each_enrollment_renewal_and_rejection() {
     let of = |kind: JournalKind| entries.iter().filter(move |entry| entry.kind == kind);
     let rejected: Vec<_> = of(JournalKind::Enroll).filter(|entry| entry.is_rejected()).collect();
     assert_eq!((of(JournalKind::Enroll).count(), rejected.len()), (2, 1));
-    assert_eq!(rejected[0].who, Actor::Machine { token: Some(token.id().clone()) });
+    assert_eq!(rejected[0].who, Actor::Machine { token: Some(token.id().clone()), vm_id: None });
     assert_eq!(rejected[0].origin.as_deref(), Some("192.0.2.66:40000"));
     assert_eq!(rejected[0].subject.services, ["shop/bookstore".parse().unwrap()]);
     let renewed: Vec<_> = of(JournalKind::Renew).collect();

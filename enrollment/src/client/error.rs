@@ -6,6 +6,7 @@ use ironmesh_cert::RequestError;
 use rustls::AlertDescription;
 
 use super::address::ControlPlaneAddress;
+use super::imds::ImdsError;
 use super::untrusted::UntrustedServer;
 use crate::api::EnrollmentErrorCode;
 use crate::possession::UnusableKey;
@@ -31,6 +32,9 @@ pub enum EnrollmentClientError {
     /// The certificate signing request is one that a control plane rejects.
     #[error(transparent)]
     Request(#[from] RequestError),
+    /// The machine has no attested document.
+    #[error(transparent)]
+    Attestation(#[from] Box<ImdsError>),
     /// Nothing answers at the address, or it closes the connection at once.
     #[error(
         "cannot connect to the control plane at {address}: check the address, firewalls, and that `ironmesh serve` listens there. It closes connections while it has too many, and for a minute to addresses with repeated failures"

@@ -10,6 +10,8 @@ use crate::api::EnrollmentErrorCode;
 pub enum RequestOutcome {
     /// A machine was enrolled.
     Enrolled,
+    /// A machine was enrolled that Azure attests.
+    EnrolledAzure,
     /// A certificate was renewed with the current one.
     Renewed,
     /// A certificate was renewed by proof of possession.
@@ -35,6 +37,7 @@ impl RequestOutcome {
     pub fn word(self) -> &'static str {
         match self {
             Self::Enrolled => "enrolled",
+            Self::EnrolledAzure => "enrolled_azure",
             Self::Renewed => "renewed",
             Self::RenewedExpired => "renewed_expired",
             Self::ServiceCertificate => "service_certificate",
@@ -50,6 +53,7 @@ impl RequestOutcome {
     fn all() -> impl Iterator<Item = Self> {
         let accepted = [
             Self::Enrolled,
+            Self::EnrolledAzure,
             Self::Renewed,
             Self::RenewedExpired,
             Self::ServiceCertificate,

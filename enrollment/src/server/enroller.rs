@@ -7,6 +7,7 @@ use std::pin::Pin;
 use ironmesh_catalog::{ProxyName, Secret, ServiceSecret};
 use ironmesh_cert::MachineRequest;
 use ironmesh_cert::peer::VerifiedProxy;
+use tokio::time::Instant;
 
 use crate::api::{
     Enrolled, EnrollmentErrorCode, IssuedServiceCertificate, LeaveResult, ProxyStatus,
@@ -23,6 +24,17 @@ pub trait Enroller: Send + Sync + 'static {
     /// minutes must yield the same certificate, because a client repeats a request whose response was lost.
     fn enroll(&self, enrollment: Enrollment, peer: SocketAddr)
     -> Result<Enrolled, EnrollmentError>;
+
+    /// Enrolls a machine by an attested document of Azure, or asks for one look-up of the machine first.
+    ///
+    /// It verifies the document for the nonce of the enrollment. The identity comes from the machine that the
+    /// provider shows, never from the request. The same public key within five minutes must yield the same
+    /// certificate.
+    fn enroll_azure(
+        &self,
+        enrollment: &AzureEnrollment,
+        peer: SocketAddr,
+    ) -> Result<AzureAnswer, EnrollmentError>;
 
     /// Renews the certificate of a proxy that has presented a valid one.
     ///
@@ -107,6 +119,46 @@ pub struct Enrollment {
     pub name: Option<ProxyName>,
 }
 
+/// A machine that asks to be enrolled by an attested document. Its request is checked, its document is not.
+#[derive(Debug, Clone)]
+pub struct AzureEnrollment {
+    /// The nonce for which Azure must have signed the document: bound to a challenge, which is used up, and to the key
+    /// of the request.
+    pub nonce: String,
+    /// The document.
+    pub document: String,
+    /// The certificate request.
+    pub request: MachineRequest,
+    /// The address to which callers connect, if the machine states one.
+    pub address: Option<IpAddr>,
+    /// The name for display, if the machine states one.
+    pub name: Option<ProxyName>,
+    /// When the request arrived.
+    pub received_at: Instant,
+    /// Whether the look-up that an earlier answer asked for was made.
+    pub is_looked_up: bool,
+}
+
+/// The answer to an [`AzureEnrollment`].
+pub enum AzureAnswer {
+    /// The machine is enrolled.
+    Enrolled(Box<Enrolled>),
+    /// The machine must be looked up first: await this, and ask again.
+    LookUp(MachineLookUp),
+}
+
+impl fmt::Debug for AzureAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Enrolled(enrolled) => f.debug_tuple("Enrolled").field(enrolled).finish(),
+            Self::LookUp(_) => f.write_str("LookUp"),
+        }
+    }
+}
+
+/// The look-up of a machine in Azure. It needs no thread.
+pub type MachineLookUp = Pin<Box<dyn Future<Output = Result<(), EnrollmentError>> + Send>>;
+
 /// A proxy that asks for a new certificate.
 #[derive(Debug, Clone)]
 pub struct ProxyRenewal {
@@ -149,6 +201,12 @@ pub enum EnrollmentError {
         "challenge is unknown, expired or already used: request a new one at /v1/challenge from the same replica"
     )]
     ChallengeRejected,
+    /// The attested document does not verify, or none is accepted.
+    #[error("{0}")]
+    AttestationRejected(String),
+    /// The attested machine may not join.
+    #[error("{0}")]
+    MachineRejected(String),
     /// The proxy is revoked.
     #[error("{0}")]
     Revoked(String),
@@ -169,6 +227,8 @@ impl EnrollmentError {
             Self::RequestInvalid(_) => EnrollmentErrorCode::RequestInvalid,
             Self::CertificateRejected(_) => EnrollmentErrorCode::CertificateRejected,
             Self::ChallengeRejected => EnrollmentErrorCode::ChallengeRejected,
+            Self::AttestationRejected(_) => EnrollmentErrorCode::AttestationRejected,
+            Self::MachineRejected(_) => EnrollmentErrorCode::MachineRejected,
             Self::Revoked(_) => EnrollmentErrorCode::Revoked,
             Self::Busy(_) => EnrollmentErrorCode::Busy,
             Self::Unavailable(_) => EnrollmentErrorCode::Unavailable,

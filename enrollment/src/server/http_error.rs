@@ -41,6 +41,8 @@ impl From<EnrollmentError> for HttpError {
             EnrollmentErrorCode::TokenRejected
             | EnrollmentErrorCode::AddressRejected
             | EnrollmentErrorCode::CertificateRejected
+            | EnrollmentErrorCode::AttestationRejected
+            | EnrollmentErrorCode::MachineRejected
             | EnrollmentErrorCode::Revoked => StatusCode::FORBIDDEN,
             EnrollmentErrorCode::ChallengeRejected => StatusCode::CONFLICT,
             EnrollmentErrorCode::Busy | EnrollmentErrorCode::Unavailable => {

@@ -32,6 +32,8 @@ pub struct EnrollmentLimits {
     /// The most leaves that wait for the callers at once. Each holds a connection; further ones are answered without a
     /// wait.
     pub waiting_leaves: usize,
+    /// The most enrollments that wait at once for the look-up of their machine in Azure. Further ones are busy.
+    pub waiting_look_ups: usize,
     /// How long a client may take for its ClientHello, and again for the handshake.
     pub handshake_time: Duration,
     /// How long a client may take for the head of its request, and again for the body.
@@ -57,6 +59,7 @@ impl Default for EnrollmentLimits {
             queue: 256,
             // So that enrollments and renewals have connections while ten thousand machines leave.
             waiting_leaves: 128,
+            waiting_look_ups: 64,
             handshake_time: Duration::from_secs(5),
             request_time: Duration::from_secs(10),
             connection_time: Duration::from_secs(60),

@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
+use super::azure::enroll_azure;
 use super::counters::RequestOutcome;
 use super::credentials::EnrollmentCredentials;
 use super::enroller::{Enrollment, EnrollmentError, ProxyRenewal, WorkloadRequest};
@@ -82,6 +83,10 @@ async fn route(
         (Method::POST, "/v1/enroll") => {
             (RequestOutcome::Enrolled, enroll(state, client, read(state, body).await?).await?)
         }
+        (Method::POST, "/v1/enroll-azure") => {
+            let request = read(state, body).await?;
+            (RequestOutcome::EnrolledAzure, enroll_azure(state, client, request).await?)
+        }
         (Method::POST, "/v1/renew") => {
             (RequestOutcome::Renewed, renew(state, client, read(state, body).await?).await?)
         }
@@ -110,7 +115,7 @@ async fn route(
             return Ok((RequestOutcome::ProxyStatus, answer(&status)?));
         }
         (method, _) => {
-            let paths = "GET /v1/challenge, /v1/proxy, POST /v1/enroll, /v1/renew, /v1/renew-expired, /v1/service-certificates, /v1/serving, /v1/leave, /v1/rejoin";
+            let paths = "GET /v1/challenge, /v1/proxy, POST /v1/enroll, /v1/enroll-azure, /v1/renew, /v1/renew-expired, /v1/service-certificates, /v1/serving, /v1/leave, /v1/rejoin";
             let problem = format!("{method} is not served at this path: this port has {paths}");
             return Err(HttpError::invalid(StatusCode::NOT_FOUND, problem));
         }
@@ -269,7 +274,7 @@ fn proved(
     Ok(ProxyRenewal { proxy, request: certificate_request })
 }
 
-fn checked(certificate_request: &str) -> Result<MachineRequest, EnrollmentError> {
+pub(super) fn checked(certificate_request: &str) -> Result<MachineRequest, EnrollmentError> {
     MachineRequest::parse(certificate_request)
         .map_err(|error| EnrollmentError::RequestInvalid(error.to_string()))
 }

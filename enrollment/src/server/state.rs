@@ -25,6 +25,8 @@ pub(super) struct ListenerState {
     pub(super) queue: WorkQueue,
     /// One permit for each leave that may wait.
     pub(super) leaves: Semaphore,
+    /// One permit for each enrollment that may wait for a look-up.
+    pub(super) look_ups: Semaphore,
     pub(super) nonces: Nonces,
     pub(super) connections: ConnectionTable,
     failures: Mutex<FailureTable>,
@@ -45,6 +47,7 @@ impl ListenerState {
             handshakes: Arc::new(HandshakeSlots::new(limits)),
             queue: WorkQueue::new(limits),
             leaves: Semaphore::new(limits.waiting_leaves),
+            look_ups: Semaphore::new(limits.waiting_look_ups),
             nonces: Nonces::new(),
             connections: ConnectionTable::new(limits),
             failures: Mutex::new(FailureTable::new(limits)),

@@ -27,10 +27,10 @@ use tokio_rustls::TlsConnector;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
-    CaHash, ControlPlaneAddress, EnrollRequest, Enrolled, Enroller, Enrollment, EnrollmentClient,
-    EnrollmentCounters, EnrollmentCredentials, EnrollmentError, EnrollmentLimits,
-    IssuedServiceCertificate, Leave, LeaveResult, MachineIdentity, ProxyRenewal, ProxyStatus,
-    ProxySync, ServerTrust, ServingAnswer, ServingReport, WorkloadRequest, serve,
+    AzureAnswer, AzureEnrollment, CaHash, ControlPlaneAddress, EnrollRequest, Enrolled, Enroller,
+    Enrollment, EnrollmentClient, EnrollmentCounters, EnrollmentCredentials, EnrollmentError,
+    EnrollmentLimits, IssuedServiceCertificate, Leave, LeaveResult, MachineIdentity, ProxyRenewal,
+    ProxyStatus, ProxySync, ServerTrust, ServingAnswer, ServingReport, WorkloadRequest, serve,
 };
 
 pub(super) const TOKEN: &str = "the-one-token";
@@ -123,6 +123,28 @@ impl Enroller for TestEnroller {
             return Err(EnrollmentError::TokenRejected);
         }
         self.issue("enroll".to_owned(), &enrollment.request, proxy())
+    }
+
+    /// Accepts the nonce as the document, and asks for a look-up at first if there is a name.
+    fn enroll_azure(
+        &self,
+        enrollment: &AzureEnrollment,
+        _: SocketAddr,
+    ) -> Result<AzureAnswer, EnrollmentError> {
+        if enrollment.document != enrollment.nonce {
+            return Err(EnrollmentError::AttestationRejected("not its document".to_owned()));
+        }
+        if enrollment.name.is_some() && !enrollment.is_looked_up {
+            self.calls.lock().push("look up".to_owned());
+            let mut acks = self.acks.subscribe();
+            acks.mark_unchanged();
+            self.begun.add_permits(1);
+            return Ok(AzureAnswer::LookUp(Box::pin(async move {
+                acks.changed().await.map_err(|_| EnrollmentError::TokenRejected)
+            })));
+        }
+        let enrolled = self.issue("enroll azure".to_owned(), &enrollment.request, proxy())?;
+        Ok(AzureAnswer::Enrolled(Box::new(enrolled)))
     }
 
     fn renew(&self, renewal: ProxyRenewal, _: SocketAddr) -> Result<Enrolled, EnrollmentError> {
