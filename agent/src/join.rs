@@ -1,12 +1,14 @@
-//! Enrollment of a machine by a one-time token.
+//! Enrollment of a machine, by a one-time token or by an attested document of Azure.
 
+use std::io::{self, Read as _};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ironmesh_catalog::{NodeMetadata, ProxyId, ProxyName, Secret, ServiceName, TrustDomain};
 use ironmesh_enrollment::{
-    CaHash, ControlPlaneAddress, EnrollRequest, Enrolled, EnrollmentClient, EnrollmentClientError,
-    OneTimeToken, RetryNotice, ServerTrust,
+    AzureJoin, CaHash, ControlPlaneAddress, EnrollRequest, Enrolled, EnrollmentClient,
+    EnrollmentClientError, MetadataService, OneTimeToken, RetryNotice, ServerTrust,
 };
 use ironmesh_sidecar::{Admin, Workload, envoy};
 use ironmesh_sidecar_folder::{
@@ -18,6 +20,13 @@ use crate::error::AgentError;
 use crate::mesh_check::ca_hashes;
 use crate::pending_key::PendingKey;
 
+/// The name of the kept key of a join without a token.
+const AZURE: &str = "azure";
+
+/// The time limit of a join by an attested document: the metadata service may be updated for 70 seconds, and Azure may
+/// show a new machine late.
+const AZURE_LIMIT: Duration = Duration::from_secs(180);
+
 /// The inputs of a join.
 #[derive(Debug)]
 pub struct MachineJoin<'a> {
@@ -25,8 +34,8 @@ pub struct MachineJoin<'a> {
     pub addresses: Vec<ControlPlaneAddress>,
     /// The hashes of the mesh's CA, at least one.
     pub ca_hashes: Vec<CaHash>,
-    /// The token.
-    pub token: Secret,
+    /// How the machine proves that it may join.
+    pub proof: JoinProof,
     /// The address to which callers connect. Default: the address from which the control plane sees this machine.
     pub address: Option<IpAddr>,
     /// The name of the proxy, for display. Default: a name after its service.
@@ -39,6 +48,33 @@ pub struct MachineJoin<'a> {
     pub out: &'a Path,
     /// Called once if the first attempt fails and others follow.
     pub retry_notice: RetryNotice,
+}
+
+/// How a machine proves that it may join.
+#[derive(Debug, Clone)]
+pub enum JoinProof {
+    /// By a one-time token.
+    Token(Secret),
+    /// By a document that Azure signs for the machine.
+    Azure(MetadataService),
+}
+
+/// The most bytes that are read of a token file: more than any token has.
+const MAX_TOKEN_FILE: u64 = 4096;
+
+impl JoinProof {
+    /// Reads the token in a file, or on stdin if the file is `-`.
+    pub fn read_token(file: &Path) -> io::Result<Self> {
+        let mut text = String::new();
+        let read = if file == Path::new("-") {
+            io::stdin().take(MAX_TOKEN_FILE).read_to_string(&mut text)
+        } else {
+            fs_err::File::open(file)
+                .and_then(|file| file.take(MAX_TOKEN_FILE).read_to_string(&mut text))
+        };
+        let secret = Secret::new(text);
+        read.map(|_| Self::Token(secret))
+    }
 }
 
 /// A newly enrolled machine, by its proxy.
@@ -62,10 +98,15 @@ pub struct EnrolledMachine {
 
 /// Enrolls this machine, and writes the folder of its proxy, which appears complete or not at all.
 ///
-/// The key is made and kept on the disk before the token is sent. If the response is lost, the same call again uses
+/// The key is made and kept on the disk before the proof is sent. If the response is lost, the same call again uses
 /// the same key, and gets the same certificate for five minutes.
 pub async fn join(join: MachineJoin<'_>) -> Result<EnrolledMachine, AgentError> {
-    let token = OneTimeToken::parse(&join.token).ok_or(AgentError::MalformedToken)?;
+    let token = match &join.proof {
+        JoinProof::Token(token) => {
+            Some(OneTimeToken::parse(token).ok_or(AgentError::MalformedToken)?)
+        }
+        JoinProof::Azure(_) => None,
+    };
     let client = EnrollmentClient::new(join.addresses.clone(), ServerTrust::Hashes(join.ca_hashes))
         .map_err(AgentError::Enroll)?
         .with_retry_notice(join.retry_notice);
@@ -74,14 +115,23 @@ pub async fn join(join: MachineJoin<'_>) -> Result<EnrolledMachine, AgentError> 
     if join.admin == Admin::Socket {
         envoy::check_admin_socket_path(folder.path())?;
     }
-    let key = PendingKey::open(folder.path(), token.id())?;
-    let request = EnrollRequest {
-        token: token.text(),
-        certificate_request: key.certificate_request().to_owned(),
-        address: join.address,
-        name: join.name,
+    let proof = token.as_ref().map_or_else(|| AZURE.to_owned(), |token| token.id().to_string());
+    let key = PendingKey::open(folder.path(), &proof)?;
+    let certificate_request = key.certificate_request().to_owned();
+    let (address, name) = (join.address, join.name);
+    let enrolled = match (&join.proof, token) {
+        (JoinProof::Azure(metadata), _) => {
+            let metadata = *metadata;
+            let azure = AzureJoin { metadata, certificate_request, address, name };
+            client.with_time_limit(AZURE_LIMIT).enroll_azure(&azure).await
+        }
+        (JoinProof::Token(_), Some(token)) => {
+            let token = token.text();
+            client.enroll(&EnrollRequest { token, certificate_request, address, name }).await
+        }
+        (JoinProof::Token(_), None) => return Err(AgentError::MalformedToken),
     };
-    let enrolled = match client.enroll(&request).await {
+    let enrolled = match enrolled {
         Ok(enrolled) => enrolled,
         // The control plane has decided: the key is of no more use.
         Err(error @ EnrollmentClientError::Rejected { .. }) if error.is_final() => {

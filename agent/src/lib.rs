@@ -43,7 +43,7 @@ pub use activity::{AgentActivity, AgentFailure, AgentPhase, ServiceCertificateAc
 pub use control_plane::ProxyControlPlane;
 pub use due::due_at;
 pub use error::AgentError;
-pub use join::{EnrolledMachine, MachineJoin, join};
+pub use join::{EnrolledMachine, JoinProof, MachineJoin, join};
 pub use leave::{EnvoyEnd, leave_mesh};
 pub use listeners::{DuplicateLocalPort, ListenerSettings, UpstreamTarget};
 pub use renew::{RenewOutcome, RenewWhen, renew};

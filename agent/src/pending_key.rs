@@ -1,5 +1,5 @@
 //! The key of a join that has not ended: it is kept beside the new folder, so that a repeated command uses the same
-//! one. The control plane gives the same token with the same key the same certificate for five minutes.
+//! one. The control plane gives the same key the same certificate for five minutes.
 
 use std::ffi::OsString;
 use std::fs::{File, TryLockError};
@@ -7,12 +7,12 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use ironmesh_catalog::{Secret, TokenId};
+use ironmesh_catalog::Secret;
 use ironmesh_cert::{generate_proxy_key_and_csr, proxy_csr};
 
 use crate::error::AgentError;
 
-/// The key for one token, locked as long as this value lives.
+/// The key for one token or for a join without one, locked as long as this value lives.
 #[derive(Debug)]
 pub(crate) struct PendingKey {
     path: PathBuf,
@@ -23,11 +23,12 @@ pub(crate) struct PendingKey {
 }
 
 impl PendingKey {
-    /// Opens the key for `token` beside the folder `out`, or makes it. It is on the disk when this returns.
-    pub(crate) fn open(out: &Path, token: &TokenId) -> Result<Self, AgentError> {
+    /// Opens the key for `proof`, which names the token, beside the folder `out`, or makes it. It is on the disk when
+    /// this returns.
+    pub(crate) fn open(out: &Path, proof: &str) -> Result<Self, AgentError> {
         let mut name = OsString::from(".");
         name.push(out.file_name().unwrap_or_default());
-        name.push(format!(".{token}.key"));
+        name.push(format!(".{proof}.key"));
         let path = out.with_file_name(name);
         let failed = |action| {
             let path = path.clone();

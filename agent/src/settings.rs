@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use ironmesh_catalog::{LogFolder, ProxyName};
-use ironmesh_enrollment::{CaHash, ControlPlaneAddress};
+use ironmesh_enrollment::{CaHash, ControlPlaneAddress, MetadataService};
 use ironmesh_sidecar::DriverSettings;
 use ironmesh_sidecar::envoy::EnvoySettings;
 use serde::de::Error as _;
@@ -30,6 +30,8 @@ pub struct AgentSettings {
     pub ca_hashes: Vec<CaHash>,
     /// The file of the join token. Default: the systemd credential `join-token`.
     pub token_file: Option<PathBuf>,
+    /// The metadata service of Azure that attests the machine, if it joins without a token.
+    pub azure: Option<MetadataService>,
     /// The folder of the proxy.
     pub folder: PathBuf,
     /// The name of the proxy, for display. Default: the hostname.
@@ -54,6 +56,9 @@ struct Text {
     #[serde(default)]
     ca_hash: Vec<Parsed<CaHash>>,
     token_file: Option<PathBuf>,
+    join: Option<JoinWord>,
+    /// For tests: a stand-in of the metadata service on this machine.
+    azure_metadata: Option<Parsed<MetadataService>>,
     folder: Option<PathBuf>,
     name: Option<Parsed<ProxyName>>,
     address: Option<IpAddr>,
@@ -65,6 +70,14 @@ struct Text {
     admin_tcp: Option<bool>,
     #[serde(default)]
     envoy: EnvoySettings,
+}
+
+/// How the machine proves that it may join.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum JoinWord {
+    Token,
+    Azure,
 }
 
 /// A value that is written as text.
@@ -108,10 +121,17 @@ impl AgentSettings {
             access_log_dir: text.access_log_dir,
         };
         listeners.node_metadata().map_err(toml::de::Error::custom)?;
+        let is_azure = text.join == Some(JoinWord::Azure);
+        if is_azure && text.token_file.is_some() {
+            let problem = "`join = \"azure\"` needs no token: leave out `token_file`";
+            return Err(toml::de::Error::custom(problem));
+        }
+        let metadata = text.azure_metadata.map(|Parsed(metadata)| metadata).unwrap_or_default();
         Ok(Self {
             control_plane: text.control_plane.into_iter().map(|Parsed(address)| address).collect(),
             ca_hashes: text.ca_hash.into_iter().map(|Parsed(hash)| hash).collect(),
             token_file: text.token_file,
+            azure: is_azure.then_some(metadata),
             folder: text.folder.unwrap_or_else(|| FOLDER.into()),
             name: text.name.map(|Parsed(name)| name),
             address: text.address,
@@ -148,6 +168,24 @@ mod tests {
         assert_eq!(settings.ca_hashes.first().unwrap().to_string(), hash);
         let metadata = settings.listeners.node_metadata().unwrap();
         assert_eq!(metadata.upstreams.first().unwrap().local_port, 14001);
+    }
+
+    #[test]
+    fn machine_joins_by_azure_only_if_the_settings_say_so() {
+        let azure = |text: &str| AgentSettings::parse(text).unwrap().azure;
+        assert_eq!(azure("token_file = \"/run/token\""), None);
+        assert_eq!(azure("join = \"token\""), None);
+        assert_eq!(azure("join = \"azure\""), Some(MetadataService::default()));
+        let stand_in = azure("join = \"azure\"\nazure_metadata = \"http://127.0.0.1:80\"");
+        assert_eq!(stand_in.unwrap().to_string(), "http://127.0.0.1:80");
+        for (text, problem) in [
+            ("join = \"azure\"\ntoken_file = \"/a\"", "leave out `token_file`"),
+            ("join = \"gcp\"", "unknown variant `gcp`"),
+            ("azure_metadata = \"http://10.0.0.1:80\"", "on this machine"),
+        ] {
+            let error = AgentSettings::parse(text).unwrap_err().to_string();
+            assert!(error.contains(problem), "{text}: {error}");
+        }
     }
 
     #[test]

@@ -206,18 +206,18 @@ fn files_are_replaced_together_or_not_at_all() {
 fn unfinished_join_keeps_its_key_for_the_same_token() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("proxy");
-    let [one, other] = ["0000000000000001", "0000000000000002"].map(|id| id.parse().unwrap());
-    let first = PendingKey::open(&out, &one).unwrap();
+    let [one, other] = ["0000000000000001", "0000000000000002"];
+    let first = PendingKey::open(&out, one).unwrap();
     let (key, path) = (first.key().expose().to_owned(), first.path().to_owned());
     let mode = fs::metadata(&path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    let second = PendingKey::open(&out, &one).unwrap_err();
+    let second = PendingKey::open(&out, one).unwrap_err();
     assert!(matches!(second, AgentError::Locked { .. }), "{second}");
     drop(first);
 
-    let again = PendingKey::open(&out, &one).unwrap();
+    let again = PendingKey::open(&out, one).unwrap();
     assert_eq!(again.key().expose(), key);
-    assert_ne!(PendingKey::open(&out, &other).unwrap().key().expose(), key);
+    assert_ne!(PendingKey::open(&out, other).unwrap().key().expose(), key);
     again.remove().unwrap();
     assert!(!path.exists());
 }
@@ -226,16 +226,16 @@ fn unfinished_join_keeps_its_key_for_the_same_token() {
 fn partly_written_key_is_made_anew_and_an_exposed_one_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("proxy");
-    let token = "0000000000000001".parse().unwrap();
-    let path = PendingKey::open(&out, &token).unwrap().path().to_owned();
+    let token = "0000000000000001";
+    let path = PendingKey::open(&out, token).unwrap().path().to_owned();
     let half: String = fs::read_to_string(&path).unwrap().chars().take(80).collect();
     fs::write(&path, &half).unwrap();
-    let key = PendingKey::open(&out, &token).unwrap();
+    let key = PendingKey::open(&out, token).unwrap();
     proxy_csr(key.key()).unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), key.key().expose());
     drop(key);
     fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
-    let error = PendingKey::open(&out, &token).unwrap_err();
+    let error = PendingKey::open(&out, token).unwrap_err();
     assert!(matches!(error, AgentError::ExposedKey { .. }), "{error}");
 }
 

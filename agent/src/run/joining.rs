@@ -7,13 +7,14 @@ use std::time::Duration;
 use ironmesh_catalog::backoff::Backoff;
 use ironmesh_catalog::text::chain;
 use ironmesh_catalog::{ProxyName, Secret};
+use ironmesh_enrollment::MetadataService;
 use ironmesh_sidecar::Admin;
 use jiff::Timestamp;
 use tokio::time::sleep;
 
 use crate::activity::{AgentPhase, AgentState};
 use crate::error::AgentError;
-use crate::join::{MachineJoin, join as join_once};
+use crate::join::{JoinProof, MachineJoin, join as join_once};
 use crate::settings::AgentSettings;
 
 /// The most bytes that are read of a token file: more than any token has.
@@ -25,6 +26,22 @@ const TOKEN_INTERVAL: Duration = Duration::from_secs(5);
 /// The waits between two joins.
 const LEAST_WAIT: Duration = Duration::from_secs(2);
 const MOST_WAIT: Duration = Duration::from_secs(60);
+
+/// Where the proof of each attempt comes from.
+#[derive(Debug, Clone, Copy)]
+enum ProofSource<'a> {
+    TokenFile(&'a Path),
+    Azure(MetadataService),
+}
+
+impl ProofSource<'_> {
+    fn proof(self) -> Result<JoinProof, AgentError> {
+        match self {
+            Self::TokenFile(file) => read_token(file).map(JoinProof::Token),
+            Self::Azure(service) => Ok(JoinProof::Azure(service)),
+        }
+    }
+}
 
 /// Enrolls the machine. Returns when the folder of the proxy exists.
 ///
@@ -42,17 +59,21 @@ pub(super) async fn join(
     if settings.ca_hashes.is_empty() {
         return Err(missing("ca_hash"));
     }
-    let token_file = token_file.ok_or_else(|| missing("token_file"))?;
+    let source = match (settings.azure, token_file) {
+        (Some(service), _) => ProofSource::Azure(service),
+        (None, Some(file)) => ProofSource::TokenFile(file),
+        (None, None) => return Err(missing("token_file")),
+    };
     let metadata = settings.listeners.node_metadata()?;
     let mut backoff = Backoff::new(LEAST_WAIT, MOST_WAIT);
     let mut rejected: Option<Secret> = None;
     while !settings.folder.exists() {
-        let token = match read_token(token_file) {
-            Ok(token) if rejected.as_ref() != Some(&token) => token,
-            Ok(_) => {
+        let proof = match source.proof() {
+            Ok(JoinProof::Token(token)) if rejected.as_ref() == Some(&token) => {
                 sleep(TOKEN_INTERVAL).await;
                 continue;
             }
+            Ok(proof) => proof,
             Err(error) => {
                 state.enter(AgentPhase::WaitingForToken);
                 report(&error, state);
@@ -64,7 +85,7 @@ pub(super) async fn join(
         let request = MachineJoin {
             addresses: settings.control_plane.clone(),
             ca_hashes: settings.ca_hashes.clone(),
-            token: token.clone(),
+            proof: proof.clone(),
             address: settings.address,
             name: settings.name.clone().or_else(hostname),
             metadata: &metadata,
@@ -83,7 +104,9 @@ pub(super) async fn join(
             Err(error) if error.is_rejected_token() => {
                 state.enter(AgentPhase::WaitingForToken);
                 report(&error, state);
-                rejected = Some(token);
+                if let JoinProof::Token(token) = proof {
+                    rejected = Some(token);
+                }
             }
             Err(error) => {
                 report(&error, state);

@@ -1,28 +1,26 @@
-//! `ironmesh agent join`: enrolls this machine by a one-time token.
+//! `ironmesh agent join`: enrolls this machine by a one-time token, or by an attested document of Azure.
 
-use std::io::Read as _;
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-use ironmesh_agent::MachineJoin;
-use ironmesh_catalog::Secret;
+use ironmesh_agent::{JoinProof, MachineJoin};
 use ironmesh_catalog::text::escape_line;
 use ironmesh_enrollment::EnrollmentClientError;
 
 use crate::cli::{JoinArguments, Output};
 use crate::proxy::{NewProxyReport, admin, node_metadata, note_to_root};
 
-/// The most bytes that are read of a token file: more than any token has.
-const MAX_TOKEN_FILE: u64 = 4096;
-
-/// Enrolls this machine by a token, and prints the command that starts its Envoy.
+/// Enrolls this machine, and prints the command that starts its Envoy.
 pub(crate) async fn join(arguments: JoinArguments, output: Output) -> anyhow::Result<()> {
     let metadata = node_metadata(&arguments.listeners)?;
+    let proof = match &arguments.token_file {
+        Some(file) => JoinProof::read_token(file).context("cannot read the token")?,
+        None => JoinProof::Azure(arguments.azure_metadata.unwrap_or_default()),
+    };
     let join = MachineJoin {
         addresses: arguments.control_plane,
         ca_hashes: arguments.ca_hashes,
-        token: read_token(&arguments.token_file)?,
+        proof,
         address: arguments.address,
         name: arguments.name,
         metadata: &metadata,
@@ -50,18 +48,4 @@ pub(crate) async fn join(arguments: JoinArguments, output: Output) -> anyhow::Re
 pub(crate) fn print_retry(error: &EnrollmentClientError, left: Duration) {
     let (problem, left) = (error.brief(), left.as_secs_f64().round());
     eprintln!("ironmesh: {}; trying again for up to {left} s", escape_line(&problem));
-}
-
-/// The token in a file, or on stdin.
-fn read_token(file: &Path) -> anyhow::Result<Secret> {
-    let mut text = String::new();
-    let read = if file == Path::new("-") {
-        std::io::stdin().take(MAX_TOKEN_FILE).read_to_string(&mut text)
-    } else {
-        fs_err::File::open(file)
-            .and_then(|file| file.take(MAX_TOKEN_FILE).read_to_string(&mut text))
-    };
-    let secret = Secret::new(text);
-    read.context("cannot read the token")?;
-    Ok(secret)
 }

@@ -6,22 +6,22 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use ironmesh_agent::SETTINGS_FILE;
 use ironmesh_catalog::ProxyName;
-use ironmesh_enrollment::{CaHash, ControlPlaneAddress};
+use ironmesh_enrollment::{CaHash, ControlPlaneAddress, MetadataService};
 
 use super::listeners::ListenerArguments;
 
 /// A command of `ironmesh agent`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum AgentCommand {
-    /// Enroll this machine by a one-time token: write its key, certificate and Envoy bootstrap
+    /// Enroll this machine: write its key, certificate and Envoy bootstrap
     ///
-    /// The key is made on this machine and never leaves it. `ironmesh proxy token` prints the token, the CA hash
-    /// and this command. If the response of the control plane is lost, repeat the command within 5 minutes.
+    /// The key is made on this machine and never leaves it. `ironmesh proxy token` prints a one-time token, the CA hash
+    /// and this command. A machine in Azure that policy lets join needs no token (`--azure`). If the response of the control plane is lost, repeat the command within 5 minutes.
     Join(Box<JoinArguments>),
     /// Run the agent: enroll this machine if it is not enrolled, and renew its certificate
     ///
     /// The settings are in agent.toml. The join token comes from its `token_file`, or from the systemd credential
-    /// `join-token`. A control plane that cannot be reached, or a rejected token, does not end the agent.
+    /// `join-token`; with `join = "azure"`, Azure attests the machine. A control plane that cannot be reached, or a rejected token, does not end the agent.
     Run(AgentConfigArgument),
     /// Leave the mesh for good: drain and end Envoy, then revoke the proxy
     ///
@@ -48,15 +48,21 @@ pub(crate) struct JoinArguments {
     #[arg(value_name = "https://HOST:PORT", required = true)]
     pub(crate) control_plane: Vec<ControlPlaneAddress>,
     /// Read the token from this file, or from stdin if it is `-`
-    #[arg(long, value_name = "FILE")]
-    pub(crate) token_file: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "azure")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Prove by Azure's attested document which machine this is, instead of by a token
+    #[arg(long, conflicts_with = "token_file")]
+    pub(crate) azure: bool,
+    /// For tests: a stand-in of Azure's metadata service on this machine
+    #[arg(long, value_name = "URL", requires = "azure", hide = true)]
+    pub(crate) azure_metadata: Option<MetadataService>,
     /// Trust the control plane whose CA has this hash; may be repeated while the CA is rotated
     #[arg(long = "ca-hash", value_name = "sha256:HEX", required = true)]
     pub(crate) ca_hashes: Vec<CaHash>,
     /// Write this folder, which must not exist yet
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
-    /// Receive mesh traffic at this address, which the token must allow [default: the address from which the control
+    /// Receive mesh traffic at this address, which the token must allow or Azure must show [default: the address from which the control
     /// plane sees this machine]
     #[arg(long, value_name = "IP")]
     pub(crate) address: Option<IpAddr>,
