@@ -13,6 +13,8 @@ mod credentials;
 mod discovery;
 mod dry_run;
 mod faults;
+mod guide;
+mod join;
 mod leadership;
 mod machines;
 mod mesh;

@@ -72,7 +72,10 @@ async fn guide_enrolls_and_renews_a_machine() {
     // The test learns this one from the output.
     set.push("CA_HASH");
     assert_eq!(defined, set);
-    let steps: Vec<_> = steps.iter().filter(|block| block.place != "systemd").collect();
+    // Those of Azure are in tests/azure/guide.rs.
+    let is_of_azure = |block: &GuideBlock| block.place.starts_with("azure-");
+    let steps = steps.iter().filter(|block| block.place != "systemd" && !is_of_azure(block));
+    let steps: Vec<_> = steps.collect();
     let places: Vec<_> = steps.iter().map(|block| &*block.place).collect();
     assert_eq!(places, ["control-plane", "copy", "machine", "machine", "control-plane", "machine"]);
 

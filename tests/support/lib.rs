@@ -20,6 +20,7 @@
 
 pub mod addresses;
 pub mod app;
+pub mod attestation;
 pub mod authority;
 pub mod azure;
 pub mod client;
