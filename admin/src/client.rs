@@ -20,13 +20,14 @@ use crate::audit::AuditView;
 use crate::certificates::CertificateList;
 use crate::convergence::{ConvergenceView, WaitAnswer, WaitRequest};
 use crate::endpoints::{AcceptedEndpoints, EndpointList};
-use crate::enrollment::{BootstrapRequest, BootstrapResponse, RevokeRequest, Revoked};
+use crate::enrollment::{BootstrapRequest, BootstrapResponse};
 use crate::journal::{JournalPage, MAX_JOURNAL_PAGE, query_string};
 use crate::plan::{Plan, PlanRequest};
 use crate::proxies::{MAX_PROXY_PAGE, ProxyPage, ProxyQuery};
 use crate::proxy_detail::{ProxyConfig, ProxyDetail};
 use crate::releases::{Applied, ApplyRequest, MAX_APPLY, too_large};
 use crate::removals::{AcceptRemovalRequest, AcceptedRemoval};
+use crate::revocation::{RevokeRequest, RevokedProxies};
 use crate::tokens::{
     ChangedServices, CreatedTokens, RevokeTokenRequest, ServicesRequest, TokenList, TokenRequest,
     TokenView,
@@ -201,9 +202,9 @@ impl Client {
         decode(self.exchange(Method::POST, "/v1/plan", Some(request), PLAN_LIMIT).await?)
     }
 
-    /// Revokes the proxy whose UUID is or begins with `id`.
-    pub async fn revoke(&self, id: &str, request: &RevokeRequest) -> Result<Revoked, ClientError> {
-        self.long_call(&format!("/v1/proxies/{id}/revoke"), request).await
+    /// Revokes proxies, all or none; or predicts that.
+    pub async fn revoke(&self, request: &RevokeRequest) -> Result<RevokedProxies, ClientError> {
+        self.long_call("/v1/revocations", request).await
     }
 
     /// The stored policy revisions.

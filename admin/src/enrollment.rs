@@ -1,4 +1,4 @@
-//! The JSON types of enrollment and revocation.
+//! The JSON types of enrollment.
 
 use std::net::IpAddr;
 
@@ -6,31 +6,6 @@ use ironmesh_catalog::{DriverName, Labels, Locality, ProxyId, ProxyName, Service
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
-
-use crate::join_record::RevocationView;
-
-/// The request to revoke a proxy.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct RevokeRequest {
-    /// The reason, shown wherever the revocation is: one line of at most [`MAX_REASON`] bytes.
-    pub reason: Option<String>,
-}
-
-/// The longest reason of a revocation, in bytes.
-pub const MAX_REASON: usize = 500;
-
-/// The result of a revocation.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Revoked {
-    /// The proxy.
-    pub id: ProxyId,
-    /// Its name.
-    pub name: ProxyName,
-    /// The time and reason of the first revocation.
-    pub revocation: RevocationView,
-    /// Whether it was revoked before.
-    pub is_old: bool,
-}
 
 /// The most proxies that one request may enroll.
 pub const MAX_ENROLLMENTS: usize = 500;

@@ -19,6 +19,8 @@ mod proxies;
 mod proxy_detail;
 mod releases;
 mod removals;
+mod revocation;
+mod revocation_text;
 mod server;
 mod socket_path;
 mod tokens;
@@ -43,7 +45,7 @@ pub use endpoints::{
 };
 pub use enrollment::{
     BootstrapRequest, BootstrapResponse, EnrolledProxy, EnrollmentRequest, MAX_ENROLLMENTS,
-    MAX_KNOWN_AS, MAX_REASON, RevokeRequest, Revoked,
+    MAX_KNOWN_AS,
 };
 pub use join_record::{JoinRecordView, RevocationView};
 pub use journal::{JournalPage, MAX_JOURNAL_PAGE, Operator};
@@ -60,6 +62,10 @@ pub use proxy_detail::{
 };
 pub use releases::{Applied, ApplyRequest, MAX_APPLY};
 pub use removals::{AcceptRemovalRequest, AcceptedRemoval, HeldRemoval};
+pub use revocation::{
+    MAX_REASON, MAX_REVOCATIONS, ReachView, RevokeRequest, Revoked, RevokedProxies,
+};
+pub use revocation_text::{reach_text, revocation_text};
 pub use server::{
     ApiError, BindError, Cancellation, ControlPlane, NextChange, bind_socket, serve_reads,
     serve_socket,

@@ -31,7 +31,7 @@ use handlers::{
     Waits, accept_endpoints, accept_removal, all_endpoints, apply, audit, bootstrap, certificates,
     convergence, create_tokens, debug, endpoints, explain_route, healthz, journal, metrics, plan,
     policy_revisions, policy_wait, proxies, proxy, proxy_config, readyz, readyz_without_lines,
-    revoke, revoke_token, roll_back, set_services, tokens,
+    revoke, revoke_one, revoke_token, roll_back, set_services, tokens,
 };
 use read_queue::ReadQueue;
 
@@ -76,7 +76,8 @@ pub async fn serve_socket(listener: UnixListener, control_plane: Shared) -> io::
         .route("/v1/policy/apply", post(apply).layer(DefaultBodyLimit::max(MAX_APPLY)))
         .route("/v1/endpoints/{namespace}/{name}/accept", post(accept_endpoints))
         .route("/v1/proxies", post(bootstrap))
-        .route("/v1/proxies/{id}/revoke", post(revoke))
+        .route("/v1/proxies/{id}/revoke", post(revoke_one))
+        .route("/v1/revocations", post(revoke))
         .route("/v1/proxies/{id}/services", post(set_services))
         .route("/v1/tokens", get(tokens).post(create_tokens))
         .route("/v1/tokens/{id}/revoke", post(revoke_token))

@@ -7,6 +7,7 @@ mod enrollment;
 mod plan;
 mod proxies;
 mod proxy_list;
+mod revocation;
 mod tokens;
 
 use std::net::SocketAddr;
@@ -18,7 +19,7 @@ use ironmesh_admin::{
     ControlPlane, ConvergenceView, CreatedTokens, EndpointList, FindingView, HandshakesView,
     JournalPage, MAX_REASON, NextChange, Operator, Plan, PlanRequest, PolicyView, ProxyConfig,
     ProxyDetail, ProxyPage, ProxyQuery, Readiness, RejectedAddress, RejectedHandshake,
-    RevisionList, RevisionView, RevokeRequest, RevokeTokenRequest, Revoked, RollbackRequest,
+    RevisionList, RevisionView, RevokeRequest, RevokeTokenRequest, RevokedProxies, RollbackRequest,
     RolledBack, ServicesRequest, TokenList, TokenRequest, TokenView, WaitAnswer, WaitRequest,
 };
 use ironmesh_analysis::verdict::{
@@ -150,17 +151,21 @@ impl ControlPlane for RunningControlPlane {
     fn revoke(
         &self,
         operator: Operator,
-        id: &str,
         request: &RevokeRequest,
-    ) -> Result<Revoked, ApiError> {
-        let result = self.revoke_proxy(id, request);
-        if result.as_ref().is_ok_and(|revoked| revoked.is_old) {
+    ) -> Result<RevokedProxies, ApiError> {
+        let result = self.revoke_proxies(request);
+        if request.dry_run {
             return result;
         }
-        let record = result.as_ref().ok().and_then(|revoked| self.register.get(revoked.id));
-        let (outcome, record) = (result.as_ref(), record.as_deref());
-        let entry = journal::revocation(operator, id, request, outcome, record);
-        self.journal.record_and_wait(entry);
+        let mut entries =
+            journal::revocations(operator, request, result.as_ref(), &self.register);
+        let last = entries.pop();
+        for entry in entries {
+            self.journal.record(entry);
+        }
+        if let Some(last) = last {
+            self.journal.record_and_wait(last);
+        }
         result
     }
 

@@ -338,18 +338,22 @@ impl Register {
         Ok(is_quarantined)
     }
 
-    /// Revokes a proxy. An earlier revocation stays as it is.
-    pub(crate) fn revoke(&self, id: ProxyId, revocation: Revocation) -> Result<(), StoreError> {
-        let revocation = Some(revocation);
+    /// Revokes proxies, all or none. An earlier revocation stays as it is.
+    pub(crate) fn revoke(
+        &self,
+        ids: &[ProxyId],
+        revocation: &Revocation,
+    ) -> Result<(), StoreError> {
         self.change(|records| {
-            let record = records.get(&id).filter(|record| record.revoked.is_none());
-            let revoked = record.map(|record| JoinRecord {
-                revoked: revocation.clone(),
+            let records = ids.iter().filter_map(|id| records.get(id));
+            let records = records.filter(|record| record.revoked.is_none());
+            let revoked = records.map(|record| JoinRecord {
+                revoked: Some(revocation.clone()),
                 participation: Participation::default(),
                 ports_without_backend: Participation::default(),
                 ..(**record).clone()
             });
-            revoked.into_iter().collect()
+            revoked.collect()
         })?;
         self.record_high_water()
     }

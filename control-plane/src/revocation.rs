@@ -1,4 +1,6 @@
-//! The revocation of a proxy, by an operator or by the proxy itself.
+//! The revocation of proxies, by an operator or by a proxy itself.
+
+use std::sync::Arc;
 
 use ironmesh_catalog::{JoinRecord, Revocation, StoreError};
 use ironmesh_xds_server::Hub;
@@ -8,22 +10,26 @@ use crate::register::Register;
 /// The reason of a proxy that has left for good.
 pub(crate) const LEFT: &str = "left the mesh";
 
-/// Revokes the proxy of a join record: first in the store, so that it lasts; then its streams are closed, and admission
-/// accepts no new one. The reconciler removes its endpoints from callers. An earlier revocation stays as it is. Returns
-/// the revocation that counts.
+/// Revokes the proxies of join records, all or none: first in the store, so that it lasts; then their streams are closed,
+/// and admission accepts no new one. The reconciler removes their endpoints from callers. An earlier revocation stays as
+/// it is. Returns the revocations that count, in the order of the records.
 pub(crate) fn revoke(
     register: &Register,
     hub: &Hub,
-    record: &JoinRecord,
-    revocation: Revocation,
-) -> Result<Revocation, StoreError> {
-    let id = record.id;
-    register.revoke(id, revocation.clone())?;
-    let kept = register.get(id).and_then(|record| record.revoked.clone());
-    let revocation = kept.unwrap_or(revocation);
-    hub.disconnect(&id.to_string(), &format!("proxy {id} was {revocation}"));
-    if record.revoked.is_none() {
-        tracing::warn!(proxy = %id, reason = revocation.reason, "proxy revoked");
-    }
-    Ok(revocation)
+    records: &[Arc<JoinRecord>],
+    revocation: &Revocation,
+) -> Result<Vec<Revocation>, StoreError> {
+    let ids: Vec<_> = records.iter().map(|record| record.id).collect();
+    register.revoke(&ids, revocation)?;
+    let end = |record: &Arc<JoinRecord>| {
+        let id = record.id;
+        let kept = register.get(id).and_then(|record| record.revoked.clone());
+        let revocation = kept.unwrap_or_else(|| revocation.clone());
+        hub.disconnect(&id.to_string(), &format!("proxy {id} was {revocation}"));
+        if record.revoked.is_none() {
+            tracing::warn!(proxy = %id, reason = revocation.reason, "proxy revoked");
+        }
+        revocation
+    };
+    Ok(records.iter().map(end).collect())
 }

@@ -124,7 +124,7 @@ async fn revocation_is_shown_and_survives_a_restart() {
     };
     let run = server.run(&["proxy", "revoke", id, "--reason", " stolen "]);
     assert_eq!(run.code, 0, "{run:?}");
-    let (proxy, words) = run.stdout.trim_end().split_once(" was ").unwrap();
+    let (proxy, words) = run.stdout.lines().next().unwrap().split_once(" was ").unwrap();
     let name = server.json(&["proxy", "show", id])["name"].as_str().unwrap().to_owned();
     assert_eq!(proxy, format!("proxy {name} ({id})"));
     assert!(words.starts_with("revoked on 2") && words.ends_with("Z: stolen"), "{words}");
@@ -139,6 +139,7 @@ async fn revocation_is_shown_and_survives_a_restart() {
         }
         // A second revocation changes nothing.
         let again = server.json(&["proxy", "revoke", id, "--reason", "lost"]);
+        let again = &again["proxies"][0];
         assert_eq!(
             (&again["is_old"], &again["revocation"]["reason"]),
             (&true.into(), &"stolen".into())
@@ -206,6 +207,9 @@ async fn revoke_requires_the_admin_socket_and_a_known_proxy() {
     let revoke = ironmesh_tests::Http1Connection::connect(admin).await.unwrap();
     let revoke = { revoke }.request(http::Method::POST, &format!("{path}/revoke"), &[]).await;
     assert_eq!(revoke.unwrap().status, 404);
+    let revoke = ironmesh_tests::Http1Connection::connect(admin).await.unwrap();
+    let revoke = { revoke }.request(http::Method::POST, "/v1/revocations", &[]).await;
+    assert_eq!(revoke.unwrap().status, 404);
     assert!(list(&server).iter().all(|one| one.get("revoked").is_none()));
 }
 
@@ -235,6 +239,61 @@ async fn revoke_accepts_a_uuid_prefix_and_prints_the_full_uuid() {
     let run = server.run(&["proxy", "revoke", "00000000-0"]);
     assert_eq!((run.code, &*run.stdout), (1, ""), "{run:?}");
     assert!(run.stderr.contains("no proxy `00000000-0` is enrolled"), "{}", run.stderr);
+}
+
+#[tokio::test]
+async fn one_unknown_or_ambiguous_name_revokes_nothing() {
+    let Some((server, _child, ids)) = open(40).await else { return };
+    let revoke = |names: &[&str]| server.run(&[&["proxy", "revoke"], names].concat());
+    let ambiguous = {
+        let begins = |first: char| ids.iter().filter(|id| id.starts_with(first)).count();
+        // Of 40 UUIDs, some two share their first digit; a name has the rest.
+        "0123456789abcdef".chars().find(|first| begins(*first) > 1).unwrap().to_string()
+    };
+    for (names, words) in [
+        (["store-1", "store-99", "web-1"], ["no proxy `store-99`", "no proxy `web-1`"]),
+        (["store-1", &ambiguous, "store-2"], ["no proxy was revoked: ", "is too short"]),
+    ] {
+        let run = revoke(&names);
+        assert_eq!((run.code, &*run.stdout), (1, ""), "{run:?}");
+        for words in words {
+            assert!(run.stderr.contains(words), "no {words:?} in {}", run.stderr);
+        }
+    }
+    assert_eq!(revoke(&[]).code, 2);
+    assert!(list(&server).iter().all(|one| one.get("revoked").is_none()));
+
+    // Each once, though named twice; the second command changes nothing.
+    let named = server.json(&["proxy", "show", "store-1"])["id"].as_str().unwrap().to_owned();
+    let run = revoke(&["store-1", "store-2", &named, "--reason", "sold"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let lines: Vec<_> = run.stdout.lines().filter(|line| line.starts_with("proxy ")).collect();
+    assert!(lines.len() == 2 && lines.iter().all(|line| line.ends_with(": sold")), "{run:?}");
+    let run = revoke(&["store-2", "store-3"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let lines: Vec<_> = run.stdout.lines().filter(|line| line.starts_with("proxy ")).collect();
+    assert!(lines[0].contains(" was already revoked on "), "{run:?}");
+    assert!(lines[1].contains(" was revoked on "), "{run:?}");
+    let entries = server.json(&["journal", "--kind", "revoke"]);
+    let done = entries["entries"].as_array().unwrap().iter().filter(|one| one["outcome"] == "done");
+    assert_eq!(done.count(), 3, "{entries:#}");
+}
+
+#[tokio::test]
+async fn dry_run_of_a_revocation_changes_nothing() {
+    let Some((server, _child, ids)) = open(2).await else { return };
+    let run = server.run(&["proxy", "revoke", "store-1", "--dry-run"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let mut lines = run.stdout.lines();
+    assert!(lines.next().unwrap().ends_with(" would be revoked"), "{run:?}");
+    assert_eq!(run.stdout.lines().last(), Some("nothing was changed"), "{run:?}");
+    let predicted = server.json(&["proxy", "revoke", "store-1", &ids[1], "--dry-run"]);
+    assert_eq!(predicted["dry_run"], true, "{predicted:#}");
+    for proxy in predicted["proxies"].as_array().unwrap() {
+        assert_eq!((proxy.get("revocation"), &proxy["streams"]), (None, &0.into()));
+    }
+    assert!(list(&server).iter().all(|one| one.get("revoked").is_none()));
+    assert_eq!(server.json(&["journal", "--kind", "revoke"])["entries"], serde_json::json!([]));
 }
 
 #[tokio::test]

@@ -77,7 +77,7 @@ async fn change_that_waits_for_the_disk_has_the_long_limit() {
     let client = Client::new(&socket(folder.path(), PLAN_LIMIT));
     let begun = Instant::now();
     let results = [
-        client.revoke("1", &RevokeRequest { reason: None }).await.map(|_| ()),
+        client.revoke(&RevokeRequest::default()).await.map(|_| ()),
         client.accept_removal(&AcceptRemovalRequest::default()).await.map(|_| ()),
         client.accept_endpoints(&"shop/store".parse().unwrap()).await.map(|_| ()),
     ];

@@ -15,13 +15,14 @@ use crate::audit::AuditView;
 use crate::certificates::CertificateList;
 use crate::convergence::{ConvergenceView, WaitAnswer, WaitRequest};
 use crate::endpoints::{AcceptedEndpoints, EndpointList};
-use crate::enrollment::{BootstrapRequest, BootstrapResponse, RevokeRequest, Revoked};
+use crate::enrollment::{BootstrapRequest, BootstrapResponse};
 use crate::journal::{JournalPage, Operator};
 use crate::plan::{Plan, PlanRequest};
 use crate::proxies::{ProxyPage, ProxyQuery};
 use crate::proxy_detail::{ProxyConfig, ProxyDetail};
 use crate::releases::{Applied, ApplyRequest};
 use crate::removals::{AcceptRemovalRequest, AcceptedRemoval};
+use crate::revocation::{RevokeRequest, RevokedProxies};
 use crate::tokens::{
     ChangedServices, CreatedTokens, RevokeTokenRequest, ServicesRequest, TokenList, TokenRequest,
     TokenView,
@@ -50,13 +51,12 @@ pub trait ControlPlane: Send + Sync + 'static {
     /// The certificates of the mesh. Takes as long as listing all proxies.
     fn certificates(&self) -> CertificateList;
 
-    /// Revokes the proxy whose UUID is or begins with `id`, for good. May block on the store.
+    /// Revokes proxies for good, all or none; or predicts that. May block on the store.
     fn revoke(
         &self,
         operator: Operator,
-        id: &str,
         request: &RevokeRequest,
-    ) -> Result<Revoked, ApiError>;
+    ) -> Result<RevokedProxies, ApiError>;
 
     /// The endpoints of a service, or of all. Takes as long as examining all of them.
     fn endpoints(&self, service: Option<&ServiceName>) -> Result<EndpointList, ApiError>;

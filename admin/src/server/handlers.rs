@@ -19,12 +19,13 @@ use super::read_queue::{JsonBody, ReadQueue, blocking};
 use super::{ApiError, Cancellation, ControlPlane, Shared};
 use crate::api::{Readiness, RollbackRequest};
 use crate::convergence::{MAX_WAIT, WaitOutcome, WaitRequest};
-use crate::enrollment::{BootstrapRequest, RevokeRequest};
+use crate::enrollment::BootstrapRequest;
 use crate::journal::Operator;
 use crate::plan::PlanRequest;
 use crate::proxies::ProxyQuery;
 use crate::releases::{ApplyRequest, too_large};
 use crate::removals::AcceptRemovalRequest;
+use crate::revocation::RevokeRequest;
 use crate::tokens::{RevokeTokenRequest, ServicesRequest, TokenRequest};
 
 /// The most requests that wait for a policy revision at once.
@@ -239,10 +240,29 @@ pub(super) async fn proxy_config(
 pub(super) async fn revoke(
     State(control_plane): State<Shared>,
     ConnectInfo(operator): ConnectInfo<Operator>,
-    Parameter(id): Parameter<String>,
     Json(request): Json<RevokeRequest>,
 ) -> Result<JsonBody, ApiError> {
-    blocking(move || JsonBody::encode(&control_plane.revoke(operator, &id, &request)?)).await
+    blocking(move || JsonBody::encode(&control_plane.revoke(operator, &request)?)).await
+}
+
+/// The body of a request to revoke the one proxy that its path names.
+#[derive(Debug, Deserialize)]
+pub(super) struct RevokeOneRequest {
+    reason: Option<String>,
+}
+
+pub(super) async fn revoke_one(
+    State(control_plane): State<Shared>,
+    ConnectInfo(operator): ConnectInfo<Operator>,
+    Parameter(id): Parameter<String>,
+    Json(RevokeOneRequest { reason }): Json<RevokeOneRequest>,
+) -> Result<JsonBody, ApiError> {
+    let request = RevokeRequest { proxies: vec![id], reason, dry_run: false };
+    let revoke = move || {
+        let revoked = control_plane.revoke(operator, &request)?;
+        JsonBody::encode(&revoked.proxies.first())
+    };
+    blocking(revoke).await
 }
 
 /// The query of `/v1/explain…`.

@@ -19,13 +19,14 @@ use crate::audit::AuditView;
 use crate::certificates::CertificateList;
 use crate::convergence::{ConvergenceView, WaitAnswer, WaitRequest};
 use crate::endpoints::{AcceptedEndpoints, EndpointList};
-use crate::enrollment::{BootstrapRequest, BootstrapResponse, RevokeRequest, Revoked};
+use crate::enrollment::{BootstrapRequest, BootstrapResponse};
 use crate::journal::{JournalPage, Operator};
 use crate::plan::{Plan, PlanRequest};
 use crate::proxies::{ProxyPage, ProxyQuery};
 use crate::proxy_detail::{ProxyConfig, ProxyDetail};
 use crate::releases::{Applied, ApplyRequest};
 use crate::removals::{AcceptRemovalRequest, AcceptedRemoval};
+use crate::revocation::{RevokeRequest, RevokedProxies};
 use crate::tokens::{
     ChangedServices, CreatedTokens, RevokeTokenRequest, ServicesRequest, TokenList, TokenRequest,
     TokenView,
@@ -123,7 +124,7 @@ impl ControlPlane for Slow {
         not_requested()
     }
 
-    fn revoke(&self, _: Operator, _: &str, _: &RevokeRequest) -> Result<Revoked, ApiError> {
+    fn revoke(&self, _: Operator, _: &RevokeRequest) -> Result<RevokedProxies, ApiError> {
         not_requested()
     }
 

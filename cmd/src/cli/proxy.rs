@@ -22,7 +22,7 @@ pub(crate) enum ProxyCommand {
     List(ListArguments),
     /// Show one proxy in detail
     Show(ShowArguments),
-    /// Revoke a proxy for good: end its streams, reject it, and remove its endpoints from callers
+    /// Revoke proxies for good: end their streams, reject them, and remove their endpoints from callers
     Revoke(RevokeArguments),
     /// Create, list and revoke one-time tokens, by which machines enroll with `ironmesh agent join`
     Token(Box<TokenArguments>),
@@ -123,12 +123,16 @@ pub(crate) struct ShowArguments {
 pub(crate) struct RevokeArguments {
     #[command(flatten)]
     pub(crate) config: ConfigArgument,
-    /// Revoke the proxy with this name, or with this UUID, given in full or by at least 8 unique first characters
-    #[arg(value_name = "PROXY", value_parser = name_or_uuid)]
-    pub(crate) id: String,
-    /// Store this reason, and return it to the proxy
+    /// Revoke the proxies with these names, or with these UUIDs, given in full or by at least 8 unique first characters:
+    /// all of them, or none if one is unknown
+    #[arg(value_name = "PROXY", value_parser = name_or_uuid, required = true)]
+    pub(crate) proxies: Vec<String>,
+    /// Store this reason, and return it to the proxies
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
+    /// Print the effects of the revocation, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 }
 
 /// The arguments of `ironmesh proxy set-services`.

@@ -1,14 +1,13 @@
-//! The admin API's view of proxies, and their revocation.
+//! The admin API's view of proxies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ironmesh_admin::{
-    ApiError, ApplicationView, EndpointView, ExchangeView, FindingView, JoinRecordView, MAX_REASON,
-    NackView, NackedVersion, NodeView, OriginView, ProxyConfig, ProxyDetail, ProxyView,
-    ResourceView, RevokeRequest, Revoked,
+    ApiError, ApplicationView, EndpointView, ExchangeView, FindingView, JoinRecordView, NackView,
+    NackedVersion, NodeView, OriginView, ProxyConfig, ProxyDetail, ProxyView, ResourceView,
 };
-use ironmesh_catalog::{CertificateState, JoinRecord, ProxyId, Records, Revocation, ServicePort};
+use ironmesh_catalog::{CertificateState, JoinRecord, ProxyId, Records, ServicePort};
 use ironmesh_xds_compile::origin::Origin;
 use ironmesh_xds_server::{Exchange, ResourceStatus};
 use ironmesh_xds_wire::{Node, ResourceType};
@@ -16,14 +15,9 @@ use jiff::Timestamp;
 
 use super::{RunningControlPlane, wall_time};
 use crate::reconciler::{self, InactiveResources};
-use crate::revocation::revoke;
-use ironmesh_catalog::text::chain;
 
 /// The minimum length of the beginning of a UUID.
 const SHORTEST: usize = 4;
-
-/// The minimum length for `proxy revoke`, which cannot be undone: a typing error must not name a different proxy.
-const SHORTEST_TO_REVOKE: usize = 8;
 
 /// The most proxies that an error names where an id is ambiguous.
 const NAMED: usize = 5;
@@ -148,58 +142,10 @@ impl RunningControlPlane {
         let resources = report.into_iter().flat_map(|report| report.resources);
         ProxyConfig { id, streams, resources: resources.map(resource_view).collect() }
     }
-
-    /// Revokes a proxy.
-    pub(super) fn revoke_proxy(
-        &self,
-        id: &str,
-        request: &RevokeRequest,
-    ) -> Result<Revoked, ApiError> {
-        let records = self.register.all_records();
-        let ids: BTreeSet<_> = records.keys().copied().chain(self.register.quarantined()).collect();
-        let id = resolve(id, SHORTEST_TO_REVOKE, &records, ids.into_iter())?;
-        let reason = request.reason.as_deref().map(str::trim).filter(|reason| !reason.is_empty());
-        if let Some(reason) = reason {
-            check_reason(reason)?;
-        }
-        let revocation = Revocation { at: Timestamp::now(), reason: reason.map(str::to_owned) };
-        let Some(before) = self.register.get(id) else {
-            return self.discard(id, revocation);
-        };
-        let revocation = revoke(&self.register, &self.hub, &before, revocation)
-            .map_err(|error| ApiError::Internal(chain(&error)))?;
-        let is_old = before.revoked.is_some();
-        Ok(Revoked { id, name: before.display_name(), revocation: revocation.into(), is_old })
-    }
-}
-
-impl RunningControlPlane {
-    /// Removes a quarantined join record, with which its proxy is not served.
-    fn discard(&self, id: ProxyId, revocation: Revocation) -> Result<Revoked, ApiError> {
-        let discarded = self.register.discard_quarantined(id);
-        if !discarded.map_err(|error| ApiError::Internal(chain(&error)))? {
-            return Err(unknown(&id));
-        }
-        tracing::warn!(proxy = %id, reason = revocation.reason, "quarantined join record removed");
-        Ok(Revoked { id, name: id.into(), revocation: revocation.into(), is_old: false })
-    }
-}
-
-fn check_reason(reason: &str) -> Result<(), ApiError> {
-    let but = if let Some(control) = reason.chars().find(|c| c.is_control()) {
-        format!("holds the control character {control:?}")
-    } else if reason.len() > MAX_REASON {
-        format!("has {} bytes", reason.len())
-    } else {
-        return Ok(());
-    };
-    let words =
-        format!("a reason must be one line of at most {MAX_REASON} bytes, and this one {but}");
-    Err(ApiError::BadRequest(words))
 }
 
 /// The proxy with the name `text`, or the one of `ids` that `text` is or begins. It must not be two proxies.
-fn resolve(
+pub(super) fn resolve(
     text: &str,
     shortest: usize,
     records: &Records,
@@ -279,7 +225,7 @@ fn listed(ids: &[ProxyId]) -> String {
     format!("{}{more}", named.join(", "))
 }
 
-fn unknown(id: &impl std::fmt::Display) -> ApiError {
+pub(super) fn unknown(id: &impl std::fmt::Display) -> ApiError {
     ApiError::NotFound(format!(
         "no proxy `{id}` is enrolled; `ironmesh proxy list` shows all that are"
     ))
@@ -352,6 +298,8 @@ pub(super) fn nack_view(nack: &reconciler::NackReport) -> NackView {
 
 #[cfg(test)]
 mod tests {
+    use ironmesh_catalog::Revocation;
+
     use super::*;
 
     #[test]

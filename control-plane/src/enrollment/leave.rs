@@ -72,7 +72,8 @@ impl MachineEnrollment {
     ) -> Result<(), EnrollmentError> {
         let record = self.identify(proxy, peer, now)?;
         let revocation = Revocation { at: now, reason: Some(LEFT.to_owned()) };
-        revoke(&self.register, &self.hub, &record, revocation).map_err(|e| unavailable(&e))?;
+        let records = std::slice::from_ref(&record);
+        revoke(&self.register, &self.hub, records, &revocation).map_err(|e| unavailable(&e))?;
         self.leaves.rejoin(record.id);
         self.journal.record(JournalEntry {
             origin: Some(peer.to_string()),

@@ -1,7 +1,8 @@
 //! The entries of operators' requests on the admin socket, done and rejected.
 
 use ironmesh_admin::{
-    ApiError, BootstrapRequest, BootstrapResponse, EnrolledProxy, Operator, RevokeRequest, Revoked,
+    ApiError, BootstrapRequest, BootstrapResponse, EnrolledProxy, Operator, RevokeRequest,
+    RevokedProxies,
 };
 use ironmesh_catalog::{
     Actor, JoinRecord, JournalEntry, JournalKind, JournalOutcome, JournalSubject, PolicyRecord,
@@ -11,6 +12,7 @@ use jiff::Timestamp;
 
 use super::users::user_name;
 use super::{few, line};
+use crate::register::Register;
 
 /// The most proxies that the entry of an enrollment names; it counts all of them.
 const MAX_NAMES: usize = 5;
@@ -72,26 +74,36 @@ fn names(enrolled: &[EnrolledProxy]) -> String {
     names.join(", ")
 }
 
-/// A revocation of the proxy that `id` names, whose join record this is.
-pub(crate) fn revocation(
+/// The revocations of a request: one entry for each proxy that was not revoked before, or one for a rejected request.
+pub(crate) fn revocations(
     operator: Operator,
-    id: &str,
     request: &RevokeRequest,
-    result: Result<&Revoked, &ApiError>,
-    record: Option<&JoinRecord>,
-) -> JournalEntry {
-    let proxy = result.map(|revoked| revoked.id).ok();
-    let subject = JournalSubject {
-        proxy,
-        name: match record {
-            Some(record) => record.name.as_ref().map(ToString::to_string),
-            None => proxy.is_none().then(|| line(id)),
-        },
-        services: record.map(|record| few(&record.services)).unwrap_or_default(),
-        ..JournalSubject::default()
-    };
+    result: Result<&RevokedProxies, &ApiError>,
+    register: &Register,
+) -> Vec<JournalEntry> {
     let message = request.reason.as_deref().map(line).filter(|reason| !reason.is_empty());
-    JournalEntry { message, ..entry(operator, JournalKind::Revoke, result.err(), subject) }
+    let entry_about = |subject| {
+        let error = result.err();
+        JournalEntry {
+            message: message.clone(),
+            ..entry(operator, JournalKind::Revoke, error, subject)
+        }
+    };
+    let Ok(revoked) = result else {
+        let name = Some(line(&request.proxies.join(", ")));
+        return vec![entry_about(JournalSubject { name, ..JournalSubject::default() })];
+    };
+    let new = revoked.proxies.iter().filter(|proxy| !proxy.is_old);
+    let subjects = new.map(|proxy| {
+        let record = register.get(proxy.id);
+        JournalSubject {
+            proxy: Some(proxy.id),
+            name: record.as_ref().and_then(|record| record.name.as_ref().map(ToString::to_string)),
+            services: record.map(|record| few(&record.services)).unwrap_or_default(),
+            ..JournalSubject::default()
+        }
+    });
+    subjects.map(entry_about).collect()
 }
 
 /// A change of policy by an operator: a rollback, an accepted removal, or applied documents. `revision` is that of

@@ -6,6 +6,7 @@ mod escaped_slashes;
 mod headers;
 mod hosts;
 mod modes;
+mod reach;
 mod splits;
 mod tcp;
 mod treated;

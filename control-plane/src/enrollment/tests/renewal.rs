@@ -33,7 +33,7 @@ fn renewal_replaces_the_certificate_and_keeps_one_predecessor() {
     assert_eq!(of_proxy.len(), 1, "{of_proxy:?}");
     world.renew(&third.certificate, &request, days(36)).unwrap();
     let revocation = Revocation { at: world.now, reason: None };
-    world.enroller.register.revoke(first.id, revocation).unwrap();
+    world.enroller.register.revoke(&[first.id], &revocation).unwrap();
     assert!(world.findings().is_empty(), "a revocation ends the alarm");
 }
 
@@ -64,7 +64,7 @@ fn revoked_unknown_and_unclaimed_proxies_do_not_renew() {
         matches!(&other, EnrollmentError::CertificateRejected(text) if text.contains("another key"))
     );
     let revocation = Revocation { at: world.now, reason: Some("stolen".to_owned()) };
-    world.enroller.register.revoke(first.id, revocation).unwrap();
+    world.enroller.register.revoke(&[first.id], &revocation).unwrap();
     let revoked = world.renew(&first.certificate, &request, days(2)).unwrap_err();
     assert!(matches!(&revoked, EnrollmentError::Revoked(text) if text.contains("stolen")));
     let elsewhere = self::world();
@@ -78,7 +78,7 @@ fn repeated_request_does_not_undo_a_revocation() {
     let (token, request) = (world.token(), request());
     let first = world.join(&token, &request, peer(5), AT_ONCE).unwrap();
     let revocation = Revocation { at: world.now, reason: None };
-    world.enroller.register.revoke(first.id, revocation).unwrap();
+    world.enroller.register.revoke(&[first.id], &revocation).unwrap();
     let again = world.join(&token, &request, peer(5), AT_ONCE).unwrap_err();
     assert_eq!(again, EnrollmentError::TokenRejected);
     assert!(world.record(first.id).revoked.is_some());

@@ -120,7 +120,7 @@ fn revoked_expired_and_replaced_proxies_get_no_service_certificate() {
     assert_eq!(world.findings(), ["IM0742"]);
 
     let revocation = Revocation { at: world.now, reason: Some("stolen".to_owned()) };
-    world.enroller.register.revoke(record.id, revocation).unwrap();
+    world.enroller.register.revoke(&[record.id], &revocation).unwrap();
     let revoked = world.service_certificate(&certificate, "service-cert", AT_ONCE).unwrap_err();
     assert!(matches!(&revoked, EnrollmentError::Revoked(text) if text.contains("stolen")));
 

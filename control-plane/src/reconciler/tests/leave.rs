@@ -177,7 +177,7 @@ async fn revoked_proxy_is_not_leaving() {
     let mut mesh = Mesh::settled();
     mesh.leave();
     let revocation = Revocation { at: mesh.harness.now, reason: None };
-    mesh.harness.register.revoke(mesh.record.id, revocation).unwrap();
+    mesh.harness.register.revoke(&[mesh.record.id], &revocation).unwrap();
     mesh.harness.pass();
     assert_eq!(mesh.harness.leaves.since(mesh.record.id), None);
     assert!(!endpoints(&mesh.buyer).contains("10.0.0.1"));
@@ -187,7 +187,7 @@ async fn revoked_proxy_is_not_leaving() {
 fn last_proxy_of_a_service_leaves_no_finding_when_it_is_revoked() {
     let mut mesh = Mesh::settled();
     let revocation = Revocation { at: mesh.harness.now, reason: None };
-    mesh.harness.register.revoke(mesh.record.id, revocation).unwrap();
+    mesh.harness.register.revoke(&[mesh.record.id], &revocation).unwrap();
     mesh.harness.pass();
     assert!(mesh.harness.feeds.findings.borrow().is_empty());
     drop(mesh.store);

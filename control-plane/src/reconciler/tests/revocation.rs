@@ -43,7 +43,7 @@ fn revoked_proxy_is_removed_from_callers_and_then_forgotten() {
     assert!(calls(&buyer, "10.0.0.1") && calls(&buyer, "10.0.0.2"));
 
     let sets = harness.hub.counters().sets();
-    harness.register.revoke(one.id, Revocation { at: harness.now, reason: None }).unwrap();
+    harness.register.revoke(&[one.id], &Revocation { at: harness.now, reason: None }).unwrap();
     harness.settle(&mut [&mut first, &mut second, &mut buyer]);
     assert!(!calls(&buyer, "10.0.0.1") && calls(&buyer, "10.0.0.2"));
     // The revoked proxy may get a set, too, before its streams are closed.
