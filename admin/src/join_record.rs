@@ -84,6 +84,8 @@ impl From<&JoinRecord> for JoinRecordView {
             driver: _,
             token: _,
             credentials: _,
+            // `proxy show` has what they let a revoked proxy call.
+            workload_certificates: _,
             services,
             mesh_address,
             addresses,

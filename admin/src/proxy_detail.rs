@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::endpoints::ReportedHealth;
 use crate::proxies::ProxyView;
+use crate::revocation::ReachView;
 
 /// A proxy with all its details.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -29,6 +30,10 @@ pub struct ProxyDetail {
     pub exchanges: Vec<ExchangeView>,
     /// How many of its resources have which sync status, such as `acked`, `nacked` or `stale`.
     pub resources: BTreeMap<String, usize>,
+    /// The service ports that the certificates of a revoked proxy let it call, at peers that have not received the
+    /// revocation.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reach: Vec<ReachView>,
 }
 
 /// The node that a proxy reports.

@@ -5,6 +5,7 @@
 pub mod credentials;
 mod node_metadata;
 mod outside;
+mod workload_certificates;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -28,6 +29,9 @@ pub use credentials::{
 };
 pub use node_metadata::{CertificateSource, LogFolder, NodeMetadata, Upstream};
 pub use outside::{HostUpstream, OutsideAuthority, OutsideHost};
+pub use workload_certificates::{
+    IssuedWorkloadCertificate, TooManyCertificates, WorkloadCertificates,
+};
 
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -110,6 +114,9 @@ pub struct JoinRecord {
     pub credentials: Option<ProxyCredentials>,
     /// When its certificate expires.
     pub certificate_expires_at: Timestamp,
+    /// The service certificates that were issued for keys of its machine, until they have expired.
+    #[serde(default, skip_serializing_if = "WorkloadCertificates::is_empty")]
+    pub workload_certificates: WorkloadCertificates,
     /// When its first xDS connection was accepted. Since then its certificate is claimed.
     pub claimed_at: Option<Timestamp>,
     /// Labels set at its enrollment, such as the version that it runs.
@@ -218,6 +225,7 @@ impl JoinRecord {
             azure: None,
             credentials: None,
             certificate_expires_at,
+            workload_certificates: WorkloadCertificates::default(),
             claimed_at: None,
             labels: Labels::default(),
             locality: Locality::default(),

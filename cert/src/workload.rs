@@ -14,6 +14,8 @@ use crate::tls::TlsError;
 /// The leaf of a service certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkloadLeaf {
+    /// Its serial number, in lower-case hexadecimal.
+    pub serial: String,
     /// When it expires.
     pub not_after: Timestamp,
     /// Its public key, as a SubjectPublicKeyInfo in DER.
@@ -29,6 +31,7 @@ impl WorkloadLeaf {
         let certificate = inspect::parse(&leaf).ok()?;
         let not_after = certificate.validity().not_after.timestamp();
         Some(Self {
+            serial: hex(certificate.raw_serial()),
             not_after: Timestamp::from_second(not_after).ok()?,
             public_key: certificate.public_key().raw.to_vec(),
             digest: hex(digest::digest(&digest::SHA256, &leaf).as_ref()),

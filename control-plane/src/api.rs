@@ -157,8 +157,7 @@ impl ControlPlane for RunningControlPlane {
         if request.dry_run {
             return result;
         }
-        let mut entries =
-            journal::revocations(operator, request, result.as_ref(), &self.register);
+        let mut entries = journal::revocations(operator, request, result.as_ref(), &self.register);
         let last = entries.pop();
         for entry in entries {
             self.journal.record(entry);

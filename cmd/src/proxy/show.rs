@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use ironmesh_admin::{
     ApplicationView, EndpointView, ExchangeView, ProxyDetail, ReportedHealth, SyncState, SyncView,
+    reach_text,
 };
 use ironmesh_catalog::text::escape_line;
 use jiff::Timestamp;
@@ -95,6 +96,7 @@ fn proxy_text(detail: &ProxyDetail) -> String {
         line("endpoint", &endpoint_text(endpoint));
     }
     write_revocation(&mut text, record);
+    text.push_str(&reach_text(&detail.reach));
     write_leave(&mut text, proxy);
     write_problems(&mut text, proxy);
     write_exchanges(&mut text, &detail.exchanges);

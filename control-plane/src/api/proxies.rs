@@ -132,6 +132,10 @@ impl RunningControlPlane {
             endpoints: ports.map(endpoint).collect(),
             exchanges: exchanges.into_iter().map(exchange_view).collect(),
             resources,
+            reach: match record.revoked {
+                Some(_) => self.reach(record, snapshot.as_deref(), Timestamp::now()),
+                None => Vec::new(),
+            },
         }
     }
 

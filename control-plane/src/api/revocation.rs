@@ -8,11 +8,14 @@ use ironmesh_admin::{
 };
 use ironmesh_analysis::reach::reachable_ports;
 use ironmesh_catalog::text::chain;
-use ironmesh_catalog::{JoinRecord, ProxyId, Revocation, ServiceAccount, ServicePort, Snapshot};
+use ironmesh_catalog::{
+    CertificateSource, JoinRecord, ProxyId, Revocation, ServiceAccount, ServicePort, Snapshot,
+};
 use jiff::Timestamp;
 
 use super::RunningControlPlane;
 use super::proxies::{resolve, unknown};
+use crate::node_metadata::node_metadata;
 use crate::revocation::revoke;
 
 /// The minimum length of the beginning of a UUID: a revocation cannot be undone, and a typing error must not name a
@@ -106,8 +109,54 @@ impl RunningControlPlane {
             streams: self.hub.streams(&key),
             mesh_address: record.map(|record| record.mesh_address),
             endpoints,
-            reach: record.map(|record| reach(record, snapshot, now)).unwrap_or_default(),
+            reach: record.map(|record| self.reach(record, snapshot, now)).unwrap_or_default(),
         }
+    }
+
+    /// The service ports that the certificates of a proxy let it call, by the end of their validity.
+    pub(super) fn reach(
+        &self,
+        record: &JoinRecord,
+        snapshot: Option<&Snapshot>,
+        now: Timestamp,
+    ) -> Vec<ReachView> {
+        let Some(snapshot) = snapshot else { return Vec::new() };
+        let mut until: BTreeMap<ServicePort, Timestamp> = BTreeMap::new();
+        let own = record.workload_certificates.accepted(now);
+        let own = own.map(|one| (&one.account, one.expires_at));
+        let shared = self.shared_certificates(record, snapshot).filter(|(_, end)| *end > now);
+        for (account, end) in own.chain(shared) {
+            for port in reachable_ports(snapshot, account) {
+                let known = until.entry(port).or_insert(end);
+                *known = end.max(*known);
+            }
+        }
+        let mut reach: BTreeMap<Timestamp, BTreeSet<ServicePort>> = BTreeMap::new();
+        for (port, end) in until {
+            reach.entry(end).or_default().insert(port);
+        }
+        reach.into_iter().map(|(until, ports)| ReachView { until, ports }).collect()
+    }
+}
+
+impl RunningControlPlane {
+    /// The accounts of a proxy whose certificates it gets from the control plane, with the end of their validity. A proxy
+    /// whose agent has the certificates gets none.
+    fn shared_certificates<'a>(
+        &self,
+        record: &'a JoinRecord,
+        snapshot: &'a Snapshot,
+    ) -> impl Iterator<Item = (&'a ServiceAccount, Timestamp)> {
+        let node = self.hub.node(&record.id.to_string());
+        let metadata = node.and_then(|node| node_metadata(&node).ok());
+        let is_agent_fed =
+            metadata.is_some_and(|metadata| metadata.certificates == CertificateSource::Agent);
+        let services = record.services.iter().filter(move |_| !is_agent_fed);
+        let services = services.filter_map(|name| snapshot.service(name));
+        services.filter_map(|service| {
+            let certificate = snapshot.certificates.get(&service.account)?;
+            Some((&service.account, certificate.not_after))
+        })
     }
 
     /// Removes a quarantined join record, with which its proxy is not served.
@@ -119,38 +168,6 @@ impl RunningControlPlane {
         tracing::warn!(proxy = %id, reason = revocation.reason, "quarantined join record removed");
         Ok(revocation.clone())
     }
-}
-
-/// The service ports that the certificates of a proxy let it call, by the end of their validity.
-fn reach(record: &JoinRecord, snapshot: Option<&Snapshot>, now: Timestamp) -> Vec<ReachView> {
-    let Some(snapshot) = snapshot else { return Vec::new() };
-    let mut until: BTreeMap<ServicePort, Timestamp> = BTreeMap::new();
-    for (account, end) in shared_certificates(record, snapshot) {
-        if end <= now {
-            continue;
-        }
-        for port in reachable_ports(snapshot, account) {
-            let known = until.entry(port).or_insert(end);
-            *known = end.max(*known);
-        }
-    }
-    let mut reach: BTreeMap<Timestamp, BTreeSet<ServicePort>> = BTreeMap::new();
-    for (port, end) in until {
-        reach.entry(end).or_default().insert(port);
-    }
-    reach.into_iter().map(|(until, ports)| ReachView { until, ports }).collect()
-}
-
-/// The accounts of a proxy whose certificates it gets from the control plane, with the end of their validity.
-fn shared_certificates<'a>(
-    record: &'a JoinRecord,
-    snapshot: &'a Snapshot,
-) -> impl Iterator<Item = (&'a ServiceAccount, Timestamp)> {
-    let services = record.services.iter().filter_map(|name| snapshot.service(name));
-    services.filter_map(|service| {
-        let certificate = snapshot.certificates.get(&service.account)?;
-        Some((&service.account, certificate.not_after))
-    })
 }
 
 /// The service ports for which callers dial a proxy.

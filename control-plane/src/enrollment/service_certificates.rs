@@ -1,19 +1,21 @@
 //! Service certificates for keys of machines: decides which account a proxy may have, and issues for it.
 //!
-//! The account follows from the services of the join record and from the active policy, never from the request. It stores
-//! no certificate: the machine requests a new one when it needs it.
+//! The account follows from the services of the join record and from the active policy, never from the request. The join
+//! record has the serial number of each certificate before the machine has the certificate, so that a revocation can name
+//! all of them. The certificate itself is not stored: the machine requests a new one when it needs it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ironmesh_catalog::text::chain;
 use ironmesh_catalog::{
-    Actor, JoinRecord, JournalKind, MeshSpecification, ServiceAccount, ServiceName, ServiceSecret,
+    Actor, IssuedWorkloadCertificate, JoinRecord, JournalKind, MeshSpecification, ServiceAccount,
+    ServiceName, ServiceSecret, TooManyCertificates,
 };
 use ironmesh_enrollment::{EnrollmentError, IssuedServiceCertificate, WorkloadRequest};
 use jiff::Timestamp;
 
-use super::{MachineEnrollment, subject};
+use super::{ChangeError, MachineEnrollment, subject};
 use crate::journal::CertificateHolder;
 
 impl MachineEnrollment {
@@ -62,13 +64,56 @@ impl MachineEnrollment {
             )
         })?;
         let account = account(&record, &specification, secret)?;
+        // First on what is known, so that a rejected request costs no signature.
+        record.workload_certificates.check_limit(now).map_err(|full| too_many(&record, full))?;
         let lifetime = self.settings.borrow().service_lifetime;
-        let authority = self.authority.lock();
-        let issued =
-            authority.issue_workload_certificate(request.pem(), record.id, &account, lifetime, now);
+        let issued = self.authority.lock().issue_workload_certificate(
+            request.pem(),
+            record.id,
+            &account,
+            lifetime,
+            now,
+        );
         let issued = issued.map_err(|error| EnrollmentError::RequestInvalid(chain(&error)))?;
+        let new = IssuedWorkloadCertificate {
+            serial: issued.serial,
+            account: account.clone(),
+            expires_at: issued.not_after,
+        };
+        self.record_certificate(&record, &new, now)?;
         Ok(IssuedServiceCertificate { account, chain: issued.chain })
     }
+
+    /// Records a certificate in the join record, unless the proxy was revoked at this moment: a certificate that no record
+    /// has is never sent.
+    fn record_certificate(
+        &self,
+        record: &JoinRecord,
+        new: &IssuedWorkloadCertificate,
+        now: Timestamp,
+    ) -> Result<(), EnrollmentError> {
+        let (id, name) = (record.id, record.display_name());
+        self.register.enroll(|present| {
+            let record = present.get(&id).ok_or_else(|| {
+                let problem = format!("proxy {name} was removed at this moment");
+                ChangeError::Rejected(EnrollmentError::CertificateRejected(problem))
+            })?;
+            if let Some(revocation) = &record.revoked {
+                let problem = format!("proxy {name} was {revocation}");
+                return Err(ChangeError::Rejected(EnrollmentError::Revoked(problem)));
+            }
+            let workload_certificates = record
+                .workload_certificates
+                .with(new.clone(), now)
+                .map_err(|full| ChangeError::Rejected(too_many(record, full)))?;
+            Ok(vec![JoinRecord { workload_certificates, ..(**record).clone() }])
+        })?;
+        Ok(())
+    }
+}
+
+fn too_many(record: &JoinRecord, full: TooManyCertificates) -> EnrollmentError {
+    EnrollmentError::Busy(format!("proxy {} has {full}", record.display_name()))
 }
 
 /// The account of a secret of the proxy: that of its first service, or one of its services that has this account.

@@ -1,6 +1,8 @@
 //! Service certificates for keys of machines.
 
-use ironmesh_catalog::{JoinRecord, ServiceSecret};
+use ironmesh_catalog::{
+    IssuedWorkloadCertificate, JoinRecord, ServiceSecret, WorkloadCertificates,
+};
 use ironmesh_cert::WorkloadLeaf;
 use ironmesh_config_language::{Document, load_documents};
 
@@ -127,4 +129,50 @@ fn revoked_expired_and_replaced_proxies_get_no_service_certificate() {
     let elsewhere = joined(POLICY).0;
     let foreign = elsewhere.service_certificate(&certificate, "service-cert", AT_ONCE);
     assert!(matches!(foreign, Err(EnrollmentError::CertificateRejected(_))));
+}
+
+#[test]
+fn issued_service_certificates_are_in_the_record_before_the_response() {
+    let (world, record, certificate) = joined(POLICY);
+    world.connect(&certificate, AT_ONCE);
+    let mut serials = Vec::new();
+    for secret in ["service-cert", "service-cert:shop/reviews"] {
+        let issued = world.service_certificate(&certificate, secret, AT_ONCE).unwrap();
+        let leaf = WorkloadLeaf::read(&issued.chain).unwrap();
+        serials.push((leaf.serial, issued.account, leaf.not_after));
+    }
+    let recorded = world.record(record.id).workload_certificates.clone();
+    let recorded: Vec<_> = recorded
+        .accepted(world.now)
+        .map(|one| (one.serial.clone(), one.account.clone(), one.expires_at))
+        .collect();
+    assert_eq!(recorded, serials);
+    // A restart reads them, too, and the next issue drops those that have expired.
+    let renewed = world.service_certificate(&certificate, "service-cert", days(2)).unwrap();
+    let leaf = WorkloadLeaf::read(&renewed.chain).unwrap();
+    let stored = world.another_control_plane().register.get(record.id).unwrap();
+    let stored = stored.workload_certificates.accepted(world.now);
+    let stored: Vec<_> = stored.map(|one| one.serial.clone()).collect();
+    assert_eq!(stored, [leaf.serial]);
+}
+
+#[test]
+fn sixty_fifth_unexpired_service_certificate_is_refused() {
+    let (world, record, certificate) = joined(POLICY);
+    world.connect(&certificate, AT_ONCE);
+    let mut full = (*world.record(record.id)).clone();
+    for number in 0..WorkloadCertificates::MAX {
+        let issued = IssuedWorkloadCertificate {
+            serial: format!("{number:032x}"),
+            account: "shop/store".parse().unwrap(),
+            expires_at: world.now + SignedDuration::from_hours(24),
+        };
+        full.workload_certificates = full.workload_certificates.with(issued, world.now).unwrap();
+    }
+    world.enroller.register.add(full).unwrap();
+    let refused = world.service_certificate(&certificate, "service-cert", AT_ONCE).unwrap_err();
+    let text = refused.to_string();
+    assert!(matches!(refused, EnrollmentError::Busy(_)), "{text}");
+    assert!(text.contains("proxy bookstore-1 has 64 service certificates"), "{text}");
+    world.service_certificate(&certificate, "service-cert", days(2)).unwrap();
 }
