@@ -103,7 +103,7 @@ pub use service::{
 pub use service_secret::{InvalidServiceSecret, ServiceSecret};
 pub use snapshot::{
     EndpointState, EndpointStatus, ExclusionReason, Inputs, LeavingProxies, Mesh, Records,
-    Snapshot, have_same_members,
+    RevokedCallers, Snapshot, have_same_members,
 };
 pub use specification::{MeshSpecification, PolicyRevision};
 pub use tcp_access::{Callers, TcpAccess, TcpAccesses};

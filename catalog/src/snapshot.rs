@@ -11,6 +11,7 @@ mod localities;
 mod misplaced;
 mod outages;
 mod revise;
+mod revoked_callers;
 mod service_endpoints;
 
 use std::collections::BTreeSet;
@@ -39,6 +40,7 @@ use crate::tcp_access::TcpAccesses;
 use classifier::EndpointClassifier;
 
 pub use endpoint_status::{EndpointState, EndpointStatus, ExclusionReason};
+pub use revoked_callers::RevokedCallers;
 
 /// The names of a mesh, fixed at its first start.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,6 +90,8 @@ pub struct Inputs {
     pub certificates: OrdMap<ServiceAccount, Arc<ServiceCertificate>>,
     /// The trust bundle that verifies peers.
     pub trust_bundle: Arc<TrustBundle>,
+    /// The callers that peers refuse although their certificates verify.
+    pub revoked_callers: Arc<RevokedCallers>,
 }
 
 /// One immutable, consistent state of the mesh: its inputs, and what follows from them. A snapshot shares all
@@ -106,6 +110,8 @@ pub struct Snapshot {
     pub certificates: OrdMap<ServiceAccount, Arc<ServiceCertificate>>,
     /// The trust bundle that verifies peers.
     pub trust_bundle: Arc<TrustBundle>,
+    /// The callers that peers refuse although their certificates verify.
+    pub revoked_callers: Arc<RevokedCallers>,
     /// The grants of traffic targets.
     pub grants: Grants,
     /// The callers of each TCP service port.
@@ -145,6 +151,7 @@ impl Snapshot {
             specification: Arc::default(),
             certificates: OrdMap::new(),
             trust_bundle: Arc::clone(&inputs.trust_bundle),
+            revoked_callers: Arc::default(),
             grants: Grants::default(),
             tcp_accesses,
             ingress_rules: IngressRules::new(),
@@ -186,6 +193,7 @@ impl Snapshot {
             leaving: self.leaving.clone(),
             certificates: self.certificates.clone(),
             trust_bundle: Arc::clone(&self.trust_bundle),
+            revoked_callers: Arc::clone(&self.revoked_callers),
         }
     }
 

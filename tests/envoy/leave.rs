@@ -81,7 +81,7 @@ async fn callers_have_acked_draining_when_leave_is_answered() {
 }
 
 /// The client of a machine, and its identity.
-fn machine(mesh: &Mesh, folder: &Path) -> (EnrollmentClient, MachineIdentity) {
+pub(crate) fn machine(mesh: &Mesh, folder: &Path) -> (EnrollmentClient, MachineIdentity) {
     let read = |file: &str| fs_err::read_to_string(folder.join(file)).unwrap();
     let address = mesh.loopback().socket(1, 15129);
     let address = ControlPlaneAddress { host: address.ip().to_string(), port: address.port() };

@@ -46,6 +46,7 @@ mod renewal;
 mod repeated_headers;
 mod restart;
 mod revocation;
+mod revoked_callers;
 mod services;
 mod show;
 mod smi;

@@ -141,6 +141,7 @@ impl Case {
             leaving: ironmesh_catalog::LeavingProxies::new(),
             certificates: certificates::placeholders(&accounts),
             trust_bundle: Arc::new(certificates::placeholder_roots()),
+            revoked_callers: Arc::default(),
         };
         Some(Snapshot::assemble(inputs, TcpAccesses::default()))
     }

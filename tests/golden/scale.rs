@@ -80,6 +80,7 @@ fn inputs(specification: Arc<MeshSpecification>, proxies: &[Proxy]) -> Inputs {
         revoked: Records::new(),
         leaving: ironmesh_catalog::LeavingProxies::new(),
         trust_bundle: Arc::new(certificates::placeholder_roots()),
+        revoked_callers: Arc::default(),
     }
 }
 

@@ -97,6 +97,7 @@ impl Customer {
                 .into_iter()
                 .collect(),
             trust_bundle: Arc::new(server.authority.trust_bundle()),
+            revoked_callers: Arc::default(),
         };
         let mut compiler =
             Compiler::new(Arc::new(Snapshot::assemble(inputs, TcpAccesses::default())));

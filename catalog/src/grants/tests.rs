@@ -126,6 +126,7 @@ impl Place {
             leaving: crate::snapshot::LeavingProxies::new(),
             certificates: OrdMap::new(),
             trust_bundle: Arc::new(TrustBundle { roots: String::new() }),
+            revoked_callers: Arc::default(),
         }
     }
 

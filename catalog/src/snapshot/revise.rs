@@ -78,6 +78,7 @@ impl Snapshot {
             specification: inputs.specification,
             certificates: inputs.certificates,
             trust_bundle: inputs.trust_bundle,
+            revoked_callers: inputs.revoked_callers,
             grants: self.grants.clone(),
             tcp_accesses: self.tcp_accesses.clone(),
             ingress_rules: self.ingress_rules.clone(),

@@ -115,6 +115,7 @@ fn assemble_all(
         leaving: LeavingProxies::new(),
         certificates: OrdMap::new(),
         trust_bundle: Arc::new(TrustBundle { roots: String::new() }),
+        revoked_callers: Arc::default(),
     };
     Snapshot::assemble(inputs, TcpAccesses::default())
 }
@@ -296,6 +297,7 @@ fn static_endpoint_change_reuses_tcp_accesses() {
         records: Records::new(),
         certificates: OrdMap::new(),
         trust_bundle: Arc::clone(&before.trust_bundle),
+        revoked_callers: Arc::default(),
     };
     let before = before.revise(inputs(with(&service)));
     assert_eq!(before.tcp_accesses.ports.len(), 1);
@@ -333,6 +335,7 @@ fn service_without_mode_inherits_the_namespace_mode() {
             records: Records::new(),
             certificates: OrdMap::new(),
             trust_bundle: Arc::clone(&before.trust_bundle),
+            revoked_callers: Arc::default(),
         })
     };
     for (mode, count) in [(Mode::Audit, 1), (Mode::Permissive, 1), (Mode::Strict, 0)] {

@@ -69,6 +69,7 @@ impl Harness {
                 .into_iter()
                 .collect(),
             trust_bundle: Arc::new(TrustBundle { roots: String::new() }),
+            revoked_callers: Arc::default(),
         };
         let snapshot = Snapshot::assemble(inputs, TcpAccesses::default());
         self.snapshots.send_replace(Some(Arc::new(snapshot)));

@@ -36,6 +36,7 @@ pub fn snapshot(
         leaving: ironmesh_catalog::LeavingProxies::new(),
         certificates: certificates.collect::<OrdMap<_, _>>(),
         trust_bundle: Arc::new(TrustBundle { roots: "the roots of the mesh".to_owned() }),
+        revoked_callers: Arc::default(),
     };
     Snapshot::assemble(inputs, TcpAccesses::default())
 }

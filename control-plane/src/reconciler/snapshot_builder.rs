@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Discovered, Inputs, LeavingProxies, Mesh, MeshSpecification, Records, Snapshot, StoreError,
-    TcpAccesses, have_same_members,
+    Discovered, Inputs, LeavingProxies, Mesh, MeshSpecification, Records, RevokedCallers, Snapshot,
+    StoreError, TcpAccesses, have_same_members,
 };
 use ironmesh_cert::{Authority, ClockReading, ServiceCertificates};
 use ironmesh_config_settings::{ReloadableSettings, Settings};
@@ -115,6 +115,7 @@ impl SnapshotBuilder {
         if is_tick || !same_accounts() {
             self.renew_certificates(specification, &records, clock);
         }
+        let revoked_callers = self.revoked_callers(&revoked, clock.now, is_tick);
         let inputs = Inputs {
             mesh: self.mesh.clone(),
             mode,
@@ -126,6 +127,7 @@ impl SnapshotBuilder {
             leaving,
             certificates: self.certificates.current(),
             trust_bundle: Arc::new(self.authority.lock().trust_bundle()),
+            revoked_callers,
         };
         let old = self.current.as_ref().map(|(old, _)| old);
         let is_new = |is_same: &dyn Fn(&Inputs) -> bool| u64::from(!old.is_some_and(is_same));
@@ -152,6 +154,22 @@ impl SnapshotBuilder {
                 changes
             }
         }
+    }
+
+    /// The callers that peers refuse: they change by a revocation, and when a certificate has expired.
+    fn revoked_callers(
+        &self,
+        revoked: &Records,
+        now: Timestamp,
+        is_tick: bool,
+    ) -> Arc<RevokedCallers> {
+        let known = self.current.as_ref().map(|(inputs, _)| inputs);
+        if let Some(known) = known.filter(|known| !is_tick && known.revoked.ptr_eq(revoked)) {
+            return Arc::clone(&known.revoked_callers);
+        }
+        let callers = RevokedCallers::of(revoked, &self.mesh.trust_domain, now);
+        let known = known.map(|known| &known.revoked_callers);
+        known.filter(|known| ***known == callers).cloned().unwrap_or_else(|| Arc::new(callers))
     }
 
     /// Stores the TCP authorization of service ports before it becomes active. After a restart, an earlier withdrawal

@@ -174,6 +174,7 @@ fn snapshot(specification: &Arc<MeshSpecification>, proxies: &[Proxy]) -> Snapsh
         leaving: ironmesh_catalog::LeavingProxies::new(),
         certificates: certificates.collect(),
         trust_bundle: Arc::new(TrustBundle { roots: "the roots".to_owned() }),
+        revoked_callers: Arc::default(),
     };
     Snapshot::assemble(inputs, TcpAccesses::default())
 }

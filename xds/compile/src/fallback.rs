@@ -16,6 +16,7 @@ use prost::Message as _;
 
 use crate::names;
 use crate::rbac::RBAC_FILTER;
+use crate::revoked::REVOKED_FILTER;
 use crate::secret::no_caller;
 
 /// Whether a resource decides who may call: then its earlier version must not stay active in its
@@ -37,13 +38,21 @@ pub fn narrowed(nacked: &Resource, last_good: &Resource) -> Option<Resource> {
     if nacked.resource_type() == ResourceType::Secret {
         return narrowed_secret(nacked, last_good);
     }
-    let now = per_route(&nacked.message()?)?;
+    let nacked_routes: RouteConfiguration = nacked.message()?;
+    let now = per_route(&nacked_routes)?;
     let mut routes: RouteConfiguration = last_good.message()?;
     let mut rbac = per_route(&routes)?;
     let allowed = now.rbac?.rules?.policies;
     let rules = rbac.rbac.as_mut()?.rules.as_mut()?;
     rules.policies.retain(|name, policy| allowed.get(name) == Some(policy));
     put(&mut routes, &rbac)?;
+    // The last good version may be older than a revocation.
+    let refused = nacked_routes.virtual_hosts.first()?.typed_per_filter_config.get(REVOKED_FILTER);
+    let configs = &mut routes.virtual_hosts.first_mut()?.typed_per_filter_config;
+    match refused {
+        Some(refused) => configs.insert(REVOKED_FILTER.to_owned(), refused.clone()),
+        None => configs.remove(REVOKED_FILTER),
+    };
     Some(Resource::new(&routes).urgent())
 }
 
@@ -76,7 +85,8 @@ pub fn closed(nacked: &Resource) -> Option<Resource> {
     // The reason for the NACK may be in the shadow rules.
     rules.shadow_rules = None;
     rules.rules.as_mut()?.policies.clear();
-    // Or in the other routes and filters, which do not matter if nothing is allowed.
+    // Or in the other routes and filters, such as the refusal of revoked callers, which do not matter
+    // if nothing is allowed.
     let host = routes.virtual_hosts.first_mut()?;
     host.typed_per_filter_config.retain(|filter, _| filter == RBAC_FILTER);
     let of_all_requests = host.routes.len().saturating_sub(1);

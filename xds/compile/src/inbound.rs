@@ -24,11 +24,12 @@ use ironmesh_xds_wire::pb::envoy::config::route::v3::{
 };
 use ironmesh_xds_wire::pb::envoy::extensions::filters::listener::tls_inspector::v3::TlsInspector;
 use ironmesh_xds_wire::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
-use ironmesh_xds_wire::pb::google::protobuf::Duration;
+use ironmesh_xds_wire::pb::google::protobuf::{Any, Duration};
 
 use crate::http::{Side, connection_manager, every_request, forward, grpc_web, protocol_options};
 use crate::index::PolicyIndex;
 use crate::limits::unlimited;
+use crate::revoked::{self, REVOKED_FILTER};
 use crate::secret::{self, ROOTS};
 use crate::shape::{CONNECT_TIMEOUT, health_status, lb_endpoint, listener, never_panic};
 use crate::telemetry::ServiceTelemetry;
@@ -82,7 +83,7 @@ pub(crate) fn http_filter_chain(
         service.escaped_slashes,
         stat_prefix(port),
         names::inbound_route(port),
-        filters(protocol, global),
+        filters_for_mesh(protocol, global),
         telemetry,
     );
     FilterChain {
@@ -91,6 +92,11 @@ pub(crate) fn http_filter_chain(
         filters: vec![manager],
         ..chain(snapshot, port)
     }
+}
+
+/// The filters that a request of another proxy passes: first the one that refuses revoked callers.
+fn filters_for_mesh(protocol: Protocol, global: Option<&GlobalHttpLimit>) -> Vec<HttpFilter> {
+    [revoked::filter()].into_iter().chain(filters(protocol, global)).collect()
 }
 
 /// The filters that a request to a service port of `protocol` passes before it is forwarded.
@@ -156,13 +162,14 @@ pub(crate) fn stat_prefix(port: &ServicePort) -> String {
     format!("inbound_{}_{}_{port}", service.namespace, service.name)
 }
 
-/// The routes of one service port, with authorization. They are the same for all proxies that serve
-/// it.
+/// The routes of one service port, with authorization, and with the refusal of revoked callers. They
+/// are the same for all proxies that serve it.
 pub(crate) fn route_configuration(
     index: &PolicyIndex,
     snapshot: &Snapshot,
     service: &Service,
     port: &ServicePort,
+    revoked: Option<&Any>,
 ) -> RouteConfiguration {
     let local = ClusterSpecifier::Cluster(names::local_cluster(port));
     let action = forward(RouteAction { cluster_specifier: Some(local), ..RouteAction::default() });
@@ -170,6 +177,8 @@ pub(crate) fn route_configuration(
     // Authorization is set on the virtual host, and so on all of its routes.
     let mut typed_per_filter_config = rbac::per_route(index, snapshot, service, port);
     typed_per_filter_config.extend(rate_limit::local_http(settings.local_http(service)));
+    typed_per_filter_config
+        .extend(revoked.map(|revoked| (REVOKED_FILTER.to_owned(), revoked.clone())));
     let global = settings.global_http(service);
     let rate_limits =
         global.map(|limit| rate_limit::global::descriptors(&limit.descriptors)).unwrap_or_default();

@@ -34,6 +34,7 @@ mod rate_limit;
 mod rbac;
 pub mod rendering;
 pub mod resource_difference;
+mod revoked;
 mod secret;
 mod shape;
 mod shared;

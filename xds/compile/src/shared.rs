@@ -16,6 +16,7 @@ use ironmesh_catalog::{
     CertificateSource, Collector, Egress, EndpointSource, IpRange, Locality, LocalitySetting, Port,
     Service, ServiceAccount, ServicePort, Snapshot, TcpAccess, UpstreamSettings,
 };
+use ironmesh_xds_wire::pb::google::protobuf::Any;
 use ironmesh_xds_wire::{Discoverable, Resource, ResourceMap, ResourceSet};
 
 use crate::destination::{Destination, Host};
@@ -24,7 +25,7 @@ use crate::index::PolicyIndex;
 use crate::limits::Limits;
 use crate::mirrors::Mirrors;
 use crate::outbound::ByHost;
-use crate::{external, inbound, outbound, secret, telemetry, upstream};
+use crate::{external, inbound, outbound, revoked, secret, telemetry, upstream};
 use agent_fed::AgentFed;
 use localities::Views;
 
@@ -50,6 +51,8 @@ pub(crate) struct Shared {
     upstream_routes: BTreeMap<(ServiceAccount, ServicePort), Arc<Resource>>,
     certificates: BTreeMap<ServiceAccount, Option<AccountCertificate>>,
     trust_bundle: Arc<Resource>,
+    /// The refusal of revoked callers in all inbound routes.
+    revoked: Option<Any>,
     /// The clusters of collectors.
     collectors: BTreeMap<Collector, Arc<Resource>>,
 }
@@ -119,6 +122,7 @@ impl Shared {
             certificates: BTreeMap::new(),
             collectors: BTreeMap::new(),
             trust_bundle: encoder.encode(&secret::trust_bundle(&snapshot.trust_bundle)),
+            revoked: revoked::per_route(&snapshot.revoked_callers),
             encoder,
             snapshot,
         }
@@ -260,7 +264,8 @@ impl Shared {
         if let Some(resource) = self.inbound_routes.get(port) {
             return Arc::clone(resource);
         }
-        let routes = inbound::route_configuration(&self.index, &self.snapshot, service, port);
+        let (index, revoked) = (&self.index, self.revoked.as_ref());
+        let routes = inbound::route_configuration(index, &self.snapshot, service, port, revoked);
         let resource = self.encoder.encode_urgent(&routes);
         self.inbound_routes.insert(port.clone(), Arc::clone(&resource));
         resource

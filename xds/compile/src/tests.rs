@@ -274,9 +274,11 @@ proptest! {
                 let (mut managers, mut filters) = (0, 0);
                 each(&listener, "httpFilters", &mut |list| {
                     managers += 1;
-                    // Repeated headers are joined before authorization.
-                    let is_joined = list[0]["name"] == "ironmesh.headers.join";
-                    let first = &list[usize::from(is_joined)];
+                    // Revoked callers are refused, and repeated headers joined, before authorization.
+                    let earlier = ["revoked", "ironmesh.headers.join"];
+                    let mut rest = list.as_array().unwrap().iter();
+                    let first = rest.find(|one| earlier.iter().all(|name| one["name"] != *name));
+                    let first = first.unwrap();
                     if first["name"] == "envoy.filters.http.rbac" {
                         filters += 1;
                         assert!(policies(&first["typedConfig"]).is_empty(), "{first}");

@@ -157,6 +157,7 @@ fn snapshot(specification: MeshSpecification) -> Snapshot {
         leaving: ironmesh_catalog::LeavingProxies::new(),
         certificates: imbl::OrdMap::new(),
         trust_bundle: Arc::new(TrustBundle { roots: String::new() }),
+        revoked_callers: Arc::default(),
     };
     Snapshot::assemble(inputs, TcpAccesses::default())
 }

@@ -94,6 +94,7 @@ fn inputs(
         leaving: crate::snapshot::LeavingProxies::new(),
         certificates: OrdMap::new(),
         trust_bundle: Arc::new(TrustBundle { roots: String::new() }),
+        revoked_callers: Arc::default(),
     }
 }
 

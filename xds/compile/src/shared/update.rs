@@ -15,7 +15,7 @@ use ironmesh_xds_wire::Resource;
 use super::touched::{Differences, Touched, keys};
 use super::{Scope, Shared};
 use crate::index::PolicyIndex;
-use crate::secret;
+use crate::{revoked, secret};
 
 /// The proxies affected by a new snapshot. Others would compile to what they have.
 #[derive(Debug, Clone, Default)]
@@ -62,7 +62,11 @@ impl Shared {
         }
         self.forget_other_orders(&touched.services);
         self.update_endpoints(&old, &mut changes);
-        self.update_inbound_routes(&touched, &mut changes);
+        let is_revocation = old.revoked_callers != new.revoked_callers;
+        if is_revocation {
+            self.revoked = revoked::per_route(&new.revoked_callers);
+        }
+        self.update_inbound_routes(&touched, is_revocation, &mut changes);
         let is_stale = |account: &&ServiceAccount| {
             !same_trust
                 || certificates.contains(*account)
@@ -114,8 +118,14 @@ impl Shared {
         }
     }
 
-    fn update_inbound_routes(&mut self, touched: &Touched, changes: &mut Changes) {
-        let is_stale = |port: &&ServicePort| touched.served.contains(&port.service);
+    fn update_inbound_routes(
+        &mut self,
+        touched: &Touched,
+        is_revocation: bool,
+        changes: &mut Changes,
+    ) {
+        let is_stale =
+            |port: &&ServicePort| is_revocation || touched.served.contains(&port.service);
         let stale: Vec<_> = self.inbound_routes.keys().filter(is_stale).cloned().collect();
         for port in stale {
             let Some(known) = self.inbound_routes.remove(&port) else { continue };

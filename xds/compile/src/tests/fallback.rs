@@ -6,7 +6,7 @@ use ironmesh_xds_wire::{Resource, ResourceType};
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::mesh::{PartOrder, shape, step};
+use super::mesh::{Edit, PartOrder, Shape, shape, step};
 use super::{compile, each, policies};
 use crate::fallback::{carries_authorization, closed, narrowed};
 
@@ -65,5 +65,33 @@ proptest! {
                 }
             }
         }
+    }
+}
+
+/// Invariant 7: the last good routes refuse whom the newest refuse, and only those.
+#[test]
+fn narrowed_routes_have_the_newest_refusal_of_revoked_callers() {
+    let routes = |edits: &[Edit]| -> Vec<_> {
+        let (snapshot, proxies) = Shape::teams(2).with(edits).build(PartOrder::default());
+        let compiled = compile(snapshot, &proxies);
+        let all =
+            compiled.iter().flat_map(|(_, one)| one.resources.of(ResourceType::Route).values());
+        all.filter(|one| carries_authorization(one)).cloned().collect()
+    };
+    let refused = |resource: &Resource| -> Value {
+        let host = &resource.to_json()["virtualHosts"][0]["typedPerFilterConfig"];
+        host["revoked"].clone()
+    };
+    let (none, one, two) =
+        (routes(&[]), routes(&[Edit::Revoked]), routes(&[Edit::Revoked, Edit::Revoked]));
+    assert!(!none.is_empty() && none.len() == two.len());
+    for ((none, one), two) in none.iter().zip(&one).zip(&two) {
+        assert!(refused(none).is_null());
+        for (nacked, last_good) in [(two, one), (two, none), (one, two), (none, one)] {
+            assert_eq!(refused(&narrowed(nacked, last_good).unwrap()), refused(nacked));
+            assert!(refused(&closed(nacked).unwrap()).is_null(), "its filter may be the reason");
+        }
+        let text = refused(two).to_string();
+        assert!(text.contains("p0.proxy.mesh.internal") && text.contains("p1.proxy."), "{text}");
     }
 }

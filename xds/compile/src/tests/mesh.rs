@@ -40,7 +40,7 @@ const MATCHES: usize = 3;
 const ROUTES: usize = 2;
 
 /// The number of parts of a mesh that may change between two snapshots.
-const PARTS: u32 = 18;
+const PARTS: u32 = 19;
 
 /// The hostnames of external services; some look like the mesh's own.
 const HOSTNAMES: [&str; 4] = ["api.example.com", "s2.n0", "s3.n1", "s4.n1"];
@@ -74,6 +74,8 @@ pub(super) struct Shape {
     outward: OutwardShape,
     proxies: Vec<ProxyShape>,
     ingress: Vec<IngressShape>,
+    /// The revoked proxies, which are none of `proxies`.
+    revoked: Vec<usize>,
 }
 
 #[derive(Debug, Clone)]

@@ -8,9 +8,9 @@ use ironmesh_catalog::{
     Discovered, Domain, Endpoint, EndpointSource, External, Hostname, HttpMatch, HttpRouteGroup,
     Inputs, JoinRecord, Mesh, MeshSpecification, Method, Name, Namespace, NodeMetadata,
     Participation, PathRegex, PolicyRevision, Port, Provider, Proxy, ProxyId, Records, Resolution,
-    RouteRule, Secret, Service, ServiceAccount, ServiceCertificate, ServiceName, Snapshot,
-    SplitBackend, SplitMatch, Subject, TcpAccesses, TcpRoute, TrafficSplit, TrafficTarget,
-    TrustBundle, TrustDomain, Upstream, Visibility,
+    RevokedCallers, RouteRule, Secret, Service, ServiceAccount, ServiceCertificate, ServiceName,
+    Snapshot, SplitBackend, SplitMatch, Subject, TcpAccesses, TcpRoute, TrafficSplit,
+    TrafficTarget, TrustBundle, TrustDomain, Upstream, Visibility,
 };
 use jiff::Timestamp;
 use uuid::Uuid;
@@ -81,8 +81,14 @@ impl Shape {
                 .map(|account| (account.clone(), certificate(account)))
                 .collect(),
             trust_bundle: Arc::new(TrustBundle { roots: "roots".to_owned() }),
+            revoked_callers: Arc::new(self.revoked_callers()),
         };
         (inputs, proxies)
+    }
+
+    fn revoked_callers(&self) -> RevokedCallers {
+        let dns_names = self.revoked.iter().map(|n| format!("p{n}.proxy.mesh.internal"));
+        RevokedCallers { dns_names: dns_names.collect() }
     }
 
     fn specification(&self, order: PartOrder) -> MeshSpecification {

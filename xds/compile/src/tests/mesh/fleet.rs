@@ -57,6 +57,7 @@ impl Shape {
             has_other_bindings: false,
             telemetry: TelemetryShape::new(),
             outward: OutwardShape::default(),
+            revoked: Vec::new(),
             proxies: [proxy(0, participates)]
                 .into_iter()
                 .chain(others(1))

@@ -108,6 +108,10 @@ pub(in crate::tests) enum Edit {
     Passthrough,
     /// All calls outside the mesh pass.
     AllPass,
+    /// A proxy is revoked.
+    Revoked,
+    /// The certificates of all revoked proxies have expired.
+    NoneRevoked,
 }
 
 impl Shape {
@@ -171,6 +175,7 @@ impl Shape {
             ingress: Vec::new(),
             telemetry: TelemetryShape::new(),
             outward: OutwardShape::default(),
+            revoked: Vec::new(),
         }
     }
 
@@ -249,6 +254,8 @@ impl Shape {
             Edit::NoEgress => self.outward.egresses.clear(),
             Edit::Passthrough => self.outward.namespaces = vec![Some(EgressMode::Passthrough)],
             Edit::AllPass => self.outward.mesh = EgressMode::Passthrough,
+            Edit::Revoked => self.revoked.push(self.revoked.len()),
+            Edit::NoneRevoked => self.revoked.clear(),
         }
         self
     }

@@ -86,6 +86,9 @@ impl Shape {
             merge_each(&mut ours.namespaces, &other.namespaces, only, Clone::clone_from);
             ours.mesh = other.mesh;
         }
+        if takes(18) {
+            merge_list(&mut next.revoked, &other.revoked, only);
+        }
         next
     }
 }

@@ -99,7 +99,7 @@ pub(in crate::tests) fn shape() -> impl Strategy<Value = Shape> {
     );
     let rules = (groups, routes, telemetry());
     let modes = (mode(), vec(mode(), NAMESPACES), any::<bool>(), outward());
-    let proxies = (vec(proxy, 1..6), vec(ingress(), 0..10));
+    let proxies = (vec(proxy, 1..6), vec(ingress(), 0..10), vec(0..9_usize, 0..3));
     (modes, vec(service, SERVICES), rules, vec(target, 0..12), splits, proxies).prop_map(
         |(
             modes,
@@ -107,7 +107,7 @@ pub(in crate::tests) fn shape() -> impl Strategy<Value = Shape> {
             (groups, routes, telemetry),
             targets,
             (splits, treated, settings),
-            (proxies, ingress),
+            (proxies, ingress, revoked),
         )| {
             let (mode, namespaces, has_other_bindings, outward) = modes;
             Shape {
@@ -125,6 +125,7 @@ pub(in crate::tests) fn shape() -> impl Strategy<Value = Shape> {
                 outward,
                 proxies,
                 ingress,
+                revoked,
             }
         },
     )

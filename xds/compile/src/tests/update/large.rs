@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ironmesh_catalog::{Snapshot, TcpAccesses};
+use ironmesh_xds_wire::ResourceType;
 
 use super::super::mesh::{Edit, PartOrder, Shape};
 use super::super::{compile, versions};
@@ -142,9 +143,36 @@ fn incremental_compile_equals_full_compile() {
         // Passthrough excludes names of the mesh and of external services.
         (&[Edit::Passthrough, Edit::NoTarget, Edit::NoSplits], Edit::Anywhere),
         (&[Edit::AllPass, Edit::NoSplits], Edit::Gone),
+        // Every server refuses the caller, whatever policy says about it.
+        (&[], Edit::Revoked),
+        (&[Edit::Revoked], Edit::Revoked),
+        (&[Edit::Revoked], Edit::NoneRevoked),
     ];
     for (before, edit) in edits {
         let (_, _, reached) = make(2, before, edit);
         assert!(reached > 0, "{edit:?} after {before:?} is no edit");
     }
+}
+
+#[test]
+fn revocation_changes_only_the_inbound_routes_of_servers() {
+    let shape = Shape::teams(2);
+    let (inputs, proxies) = shape.inputs(PartOrder::default());
+    let snapshot = Snapshot::assemble(inputs, TcpAccesses::default());
+    let before = compile(snapshot.clone(), &proxies);
+    let next = snapshot.revise(shape.with(&[Edit::Revoked]).inputs(PartOrder::default()).0);
+    let after = compile(next, &proxies);
+    let mut changed = 0;
+    for ((_, before), (_, after)) in before.iter().zip(&after) {
+        assert_eq!(before.resources.iter().count(), after.resources.iter().count());
+        for (old, new) in before.resources.iter().zip(after.resources.iter()) {
+            if old.version() != new.version() {
+                assert_eq!(new.resource_type(), ResourceType::Route, "{}", new.name());
+                assert!(new.name().starts_with(crate::names::INBOUND), "{}", new.name());
+                assert!(new.is_urgent(), "{}", new.name());
+                changed += 1;
+            }
+        }
+    }
+    assert!(changed > 0);
 }
