@@ -1,5 +1,6 @@
 //! Certificates as values, and the trait of the store that keeps them.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -66,6 +67,20 @@ impl ServiceCertificate {
 pub struct TrustBundle {
     /// The root certificates, in PEM.
     pub roots: String,
+}
+
+/// The certificate revocation lists of the mesh: exactly one for each issuer of service certificates, because peers refuse
+/// all certificates of an issuer without a list. They are stored, so that restarts send the same bytes (invariant 4).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RevocationLists {
+    /// How many times lists were signed. The dates in them follow from it and from no clock.
+    pub number: u64,
+    /// The serial numbers in each of them, in lower-case hexadecimal.
+    pub serials: BTreeSet<String>,
+    /// The SHA-256 digests of the issuers' certificates, in the order of the lists.
+    pub issuers: Vec<String>,
+    /// The lists, in PEM.
+    pub pem: Arc<str>,
 }
 
 /// A store of certificates. The embedded store implements it, and etcd later.

@@ -54,7 +54,9 @@ mod unknown_fields;
 pub mod upstream_settings;
 
 pub use allowed_traffic::{AllowedTraffic, AllowingRule, ApplicableRules};
-pub use certificate::{CertificateStore, Secret, ServiceCertificate, StoreError, TrustBundle};
+pub use certificate::{
+    CertificateStore, RevocationLists, Secret, ServiceCertificate, StoreError, TrustBundle,
+};
 pub use cited::Cited;
 pub use driver_name::DriverName;
 pub use egress_rules::{EgressRuleByAddress, EgressRules, EgressRulesByHost};

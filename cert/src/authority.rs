@@ -118,6 +118,11 @@ impl Authority {
         &self.material.intermediate_certificate
     }
 
+    /// All intermediates whose certificates may be valid, the current one first, each with its certificate.
+    pub(crate) fn issuers(&self) -> Result<Vec<(&str, Signer)>, Failure> {
+        self.material.issuers()
+    }
+
     /// The time from which its leaf certificates are valid.
     pub(crate) fn begins(&self) -> Timestamp {
         self.intermediate.begins

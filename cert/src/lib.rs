@@ -10,6 +10,7 @@
 //! CertificateStore ──► Authority ──► proxy certificates          (for a CSR; clients only)
 //!        ▲                 ├───────► workload certificates       (for a CSR; one proxy of an account)
 //!        │                 ├───────► control plane certificates  ──► tls::server_config
+//!        │                 └───────► revocation lists            (one per issuer, numbered)
 //!        └──────────── ServiceCertificates (one per account, stored before published)
 //! ```
 //!
@@ -28,6 +29,7 @@ pub mod peer;
 mod profile;
 mod renewal;
 mod request;
+mod revocation_lists;
 mod service_certificates;
 mod spiffe_verifier;
 pub mod tls;

@@ -24,6 +24,18 @@ pub(crate) struct Material {
     root_key: Secret,
     pub(crate) intermediate_certificate: String,
     intermediate_key: Secret,
+    /// The earlier intermediates that have not expired, the newest first: a revocation list of a certificate can only be
+    /// signed by its issuer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    predecessors: Vec<Predecessor>,
+}
+
+/// An intermediate that signs no certificates any more.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Predecessor {
+    certificate: String,
+    key: Secret,
 }
 
 /// The part of the authority that signs leaves.
@@ -44,6 +56,7 @@ impl Material {
             // The next step creates it, below the root.
             intermediate_certificate: String::new(),
             intermediate_key: Secret::new(String::new()),
+            predecessors: Vec::new(),
         };
         material.with_new_intermediate(trust_domain, now)
     }
@@ -63,9 +76,19 @@ impl Material {
         let names = ServerNames::default();
         let validity = Validity::new(now, INTERMEDIATE_LIFETIME, &IssuerSpan { begins, ends })?;
         let (content, _) = profile::content(Purpose::Intermediate, &name, &uri, &names, &validity)?;
+        let replaced = Predecessor {
+            certificate: self.intermediate_certificate.clone(),
+            key: self.intermediate_key.clone(),
+        };
+        let is_of_use = |one: &Predecessor| {
+            inspect::lifetime_of_pem(&one.certificate).is_ok_and(|(_, ends)| ends > now)
+        };
+        let predecessors = [replaced].into_iter().chain(self.predecessors.clone());
+        let predecessors = predecessors.filter(is_of_use).take(MAX_PREDECESSORS).collect();
         Ok(Self {
             intermediate_certificate: content.signed_by(&key, &root)?.pem(),
             intermediate_key: Secret::new(key.serialize_pem()),
+            predecessors,
             ..self.clone()
         })
     }
@@ -77,6 +100,10 @@ impl Material {
         let intermediate = KeyPair::from_pem(material.intermediate_key.expose())?;
         inspect::check_is_signed_by(&material.root_certificate, &root, &root)?;
         inspect::check_is_signed_by(&material.intermediate_certificate, &intermediate, &root)?;
+        for one in &material.predecessors {
+            let key = KeyPair::from_pem(one.key.expose())?;
+            inspect::check_is_signed_by(&one.certificate, &key, &root)?;
+        }
         Ok(material)
     }
 
@@ -87,6 +114,16 @@ impl Material {
     pub(crate) fn signer(&self) -> Result<Signer, Failure> {
         let key = KeyPair::from_pem(self.intermediate_key.expose())?;
         Ok(Issuer::from_ca_cert_pem(&self.intermediate_certificate, key)?)
+    }
+
+    /// All intermediates whose certificates may be valid, the current one first, each with its certificate.
+    pub(crate) fn issuers(&self) -> Result<Vec<(&str, Signer)>, Failure> {
+        let mut issuers = vec![(&*self.intermediate_certificate, self.signer()?)];
+        for one in &self.predecessors {
+            let key = KeyPair::from_pem(one.key.expose())?;
+            issuers.push((&one.certificate, Issuer::from_ca_cert_pem(&one.certificate, key)?));
+        }
+        Ok(issuers)
     }
 
     /// The facts about the root. Nothing replaces it. Its issue date follows from its lifetime.
@@ -115,6 +152,9 @@ impl Material {
         Ok(ends.checked_sub(INTERMEDIATE_LIFETIME / 3)?)
     }
 }
+
+/// The most earlier intermediates. They are replaced every three years, and more often only by a clock that is wrong.
+const MAX_PREDECESSORS: usize = 8;
 
 /// The lifetime of a root.
 const ROOT_LIFETIME: Duration = Duration::from_secs(10 * 365 * 86_400);

@@ -3,6 +3,7 @@
 mod authority;
 mod issue;
 mod peer;
+mod revocation_lists;
 mod service_certificates;
 mod tls;
 

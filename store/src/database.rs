@@ -59,7 +59,7 @@ pub(crate) const AUTHORITY: Table = TableDefinition::new("authority");
 pub(crate) const SERVICE_CERTIFICATES: Table = TableDefinition::new("service_certificates");
 /// Join records by the proxy's UUID.
 pub(crate) const JOIN_RECORDS: Table = TableDefinition::new("join_records");
-/// The retained policies, and the accesses to TCP service ports by the last one.
+/// The retained policies, the accesses to TCP service ports by the last one, and the certificate revocation lists.
 pub(crate) const POLICY: Table = TableDefinition::new("policy");
 
 /// The endpoints that the guard accepted last, by provider and service.

@@ -1,11 +1,14 @@
-//! Single values that are not sealed: TCP accesses, the mesh.
+//! Single values that are not sealed: TCP accesses, certificate revocation lists, the mesh.
 
-use ironmesh_catalog::{Domain, ServicePort, StoreError, TcpAccess, TcpAccesses, TrustDomain};
+use ironmesh_catalog::{
+    Domain, RevocationLists, ServicePort, StoreError, TcpAccess, TcpAccesses, TrustDomain,
+};
 
 use crate::database::{Failure, META, POLICY, Store};
 
 const MESH: &str = "mesh";
 const TCP_ACCESSES: &str = "tcp_accesses";
+const REVOCATION_LISTS: &str = "revocation_lists";
 
 impl Store {
     /// Stores the accesses to TCP service ports, with which the next policy is compared.
@@ -22,6 +25,18 @@ impl Store {
             .map_err(|e| StoreError::new("read TCP callers", e))?;
         let (withdrawals, ports) = kept.unwrap_or_default();
         Ok(TcpAccesses { ports: ports.into_iter().collect(), withdrawals })
+    }
+
+    /// Stores the certificate revocation lists, before peers get them.
+    pub fn put_revocation_lists(&self, lists: &RevocationLists) -> Result<(), StoreError> {
+        self.put_json(POLICY, REVOCATION_LISTS, lists)
+            .map_err(|e| StoreError::new("store the certificate revocation lists", e))
+    }
+
+    /// The certificate revocation lists that were signed last.
+    pub fn revocation_lists(&self) -> Result<Option<RevocationLists>, StoreError> {
+        self.get_json(POLICY, REVOCATION_LISTS)
+            .map_err(|e| StoreError::new("read the certificate revocation lists", e))
     }
 
     /// The domain and the trust domain of the mesh, since its first start. The caller compares them with the
