@@ -7,7 +7,9 @@ use ironmesh_cert::generate_proxy_key_and_csr;
 use ironmesh_enrollment::ServiceCertificateRequest;
 use ironmesh_tests::tls::connect_mesh;
 use ironmesh_tests::xds::ProxyClient;
-use ironmesh_tests::{App, Http2Connection, Mesh, Programs, ProxyOptions, eventually};
+use ironmesh_tests::{
+    App, Http2Connection, Ledger, Mesh, Programs, ProxyOptions, TcpConnection, eventually,
+};
 use tokio::time::Instant;
 
 use crate::leave::machine;
@@ -29,6 +31,10 @@ mode = "permissive"
 ports = [{ name = "web", port = 80, protocol = "http", target_port = 8080 }]
 
 [[service]]
+name = "ledger"
+ports = [{ name = "ledger", port = 3306, protocol = "tcp", target_port = 8081 }]
+
+[[service]]
 name = "customer"
 
 [[http_route_group]]
@@ -40,6 +46,16 @@ name = "till"
 destination = { name = "till" }
 sources = [{ name = "customer" }]
 rules = [{ kind = "HTTPRouteGroup", name = "all" }]
+
+[[tcp_route]]
+name = "ledger"
+matches = { ports = [3306] }
+
+[[traffic_target]]
+name = "ledger"
+destination = { name = "ledger" }
+sources = [{ name = "customer" }]
+rules = [{ kind = "TCPRoute", name = "ledger" }]
 "#;
 
 const SERVICES: [&str; 3] = ["till", "audited", "open"];
@@ -75,6 +91,14 @@ impl Identity {
         let sni = format!("80.{service}.default.mesh.internal");
         let stream = connect_mesh(server, &sni, &["ironmesh"], chain, key, roots).await?;
         Http2Connection::over(stream).await
+    }
+
+    /// The greeting of the ledger on a new connection.
+    async fn greeting(&self, server: SocketAddr) -> anyhow::Result<String> {
+        let Self { chain, key, roots } = self;
+        let sni = "3306.ledger.default.mesh.internal";
+        let stream = connect_mesh(server, sni, &["ironmesh"], chain, key, roots).await?;
+        TcpConnection::over(stream).line().await
     }
 
     /// Opens one to each service.
@@ -152,5 +176,49 @@ async fn revoked_caller_gets_403_on_open_connections_and_no_other_caller_does() 
     assert_eq!(statuses(&mut others_open).await.unwrap(), [200; 6]);
     assert_eq!(statuses(&mut revoked.open_all(port).await).await.unwrap(), [403; 3]);
     assert_eq!(statuses(&mut other.open_all(port).await).await.unwrap(), [200; 3]);
+    server.assert_no_update_errors().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn revoked_caller_is_refused_in_tcp_handshakes_and_no_other_caller_is() {
+    let Some(programs) = Programs::find() else { return };
+    let mut mesh = Mesh::start(&programs, &[("policy.toml", POLICY)]).await;
+    let _app = Ledger::start("ledger", mesh.loopback().socket(21, 8081)).await;
+    let server = mesh.envoy(&ProxyOptions::new("default/ledger", 21)).await;
+    let port = server.socket(15003);
+    let mut identities = Vec::new();
+    for host in [11, 12, 13] {
+        identities.push(Identity::of_machine(&mesh, &enroll(&mesh, host).await).await);
+    }
+    identities.push(Identity::of_account(&mesh, &enroll(&mesh, 14).await).await);
+    for identity in &identities {
+        eventually("the ledger to answer", async || identity.greeting(port).await).await;
+    }
+
+    // Each revocation needs newer lists, or Envoy would keep the earlier ones.
+    for revoked in 1..3 {
+        let name = format!("customer-{revoked}");
+        let run = mesh.run(&["proxy", "revoke", &name]).await;
+        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+        let begin = Instant::now();
+        eventually("the handshake to be refused", async || {
+            match identities[revoked - 1].greeting(port).await {
+                Ok(greeting) => Err(greeting),
+                Err(_) => Ok(()),
+            }
+        })
+        .await;
+        eprintln!("refused {:?} after the revocation", begin.elapsed());
+        for (n, identity) in identities.iter().enumerate() {
+            let greeting = identity.greeting(port).await;
+            assert_eq!(greeting.is_ok(), n >= revoked, "{name}, caller {n}: {greeting:?}");
+        }
+    }
+
+    mesh.restart_control_plane().await;
+    crate::restart::wait_for_streams(&server, 1).await;
+    for (n, identity) in identities.iter().enumerate() {
+        assert_eq!(identity.greeting(port).await.is_ok(), n >= 2, "caller {n} after a restart");
+    }
     server.assert_no_update_errors().await;
 }

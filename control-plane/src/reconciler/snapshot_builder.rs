@@ -1,10 +1,11 @@
 //! The snapshot builder: derives the next snapshot from the inputs, and which proxies the change affects.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Discovered, Inputs, LeavingProxies, Mesh, MeshSpecification, Records, RevokedCallers, Snapshot,
-    StoreError, TcpAccesses, have_same_members,
+    Discovered, Inputs, LeavingProxies, Mesh, MeshSpecification, Records, RevocationLists,
+    RevokedCallers, Snapshot, StoreError, TcpAccesses, have_same_members,
 };
 use ironmesh_cert::{Authority, ClockReading, ServiceCertificates};
 use ironmesh_config_settings::{ReloadableSettings, Settings};
@@ -36,6 +37,8 @@ pub(super) struct SnapshotBuilder {
     certificates: ServiceCertificates,
     /// The stored TCP authorization of service ports.
     stored_accesses: TcpAccesses,
+    /// The stored certificate revocation lists.
+    revocation_lists: Option<RevocationLists>,
     /// The numbers of the newest changes of the inputs.
     generations: Generations,
     /// The inputs of the newest snapshot, and its compiler.
@@ -52,6 +55,7 @@ impl SnapshotBuilder {
     ) -> Result<Self, StoreError> {
         Ok(Self {
             stored_accesses: store.tcp_accesses()?,
+            revocation_lists: store.revocation_lists()?,
             mesh,
             settings: settings.reloadable(),
             store,
@@ -156,9 +160,9 @@ impl SnapshotBuilder {
         }
     }
 
-    /// The callers that peers refuse: they change by a revocation, and when a certificate has expired.
+    /// The callers that peers refuse: they change by a revocation, when a certificate has expired, and with a new issuer.
     fn revoked_callers(
-        &self,
+        &mut self,
         revoked: &Records,
         now: Timestamp,
         is_tick: bool,
@@ -167,9 +171,36 @@ impl SnapshotBuilder {
         if let Some(known) = known.filter(|known| !is_tick && known.revoked.ptr_eq(revoked)) {
             return Arc::clone(&known.revoked_callers);
         }
-        let callers = RevokedCallers::of(revoked, &self.mesh.trust_domain, now);
-        let known = known.map(|known| &known.revoked_callers);
-        known.filter(|known| ***known == callers).cloned().unwrap_or_else(|| Arc::new(callers))
+        let known = known.map(|known| Arc::clone(&known.revoked_callers));
+        let mut callers = RevokedCallers::of(revoked, &self.mesh.trust_domain, now);
+        if !callers.serials.is_empty() {
+            callers.lists = self.sign_revocation_lists(&callers.serials);
+        }
+        known.filter(|known| **known == callers).unwrap_or_else(|| Arc::new(callers))
+    }
+
+    /// The certificate revocation lists with these serial numbers, signed again only if these or the issuers differ. After
+    /// a failure, the earlier lists stay, and the next tick tries again.
+    fn sign_revocation_lists(&mut self, serials: &BTreeSet<String>) -> Option<Arc<str>> {
+        let before = self.revocation_lists.as_ref();
+        match self.authority.lock().revocation_lists(serials, before) {
+            Ok(lists) if before == Some(&lists) => {}
+            Ok(lists) => {
+                // Peers get them also if the write fails: the next restart signs others then.
+                if let Err(error) = self.store.put_revocation_lists(&lists) {
+                    let error = chain(&error);
+                    tracing::error!(error, "cannot store the certificate revocation lists");
+                }
+                self.revocation_lists = Some(lists);
+            }
+            Err(error) => {
+                tracing::error!(
+                    error = chain(&error),
+                    "cannot sign the certificate revocation lists"
+                );
+            }
+        }
+        self.revocation_lists.as_ref().map(|lists| Arc::clone(&lists.pem))
     }
 
     /// Stores the TCP authorization of service ports before it becomes active. After a restart, an earlier withdrawal

@@ -66,6 +66,9 @@ fn narrowed_secret(nacked: &Resource, last_good: &Resource) -> Option<Resource> 
         old.match_typed_subject_alt_names.push(no_caller());
     }
     old.trusted_ca.clone_from(&now.trusted_ca);
+    // The last good version may be older than a revocation.
+    old.crl.clone_from(&now.crl);
+    old.only_verify_leaf_cert_crl = now.only_verify_leaf_cert_crl;
     Some(Resource::new(&secret))
 }
 
@@ -76,7 +79,10 @@ pub fn closed(nacked: &Resource) -> Option<Resource> {
     }
     if nacked.resource_type() == ResourceType::Secret {
         let mut secret: Secret = nacked.message()?;
-        context(&mut secret)?.match_typed_subject_alt_names = vec![no_caller()];
+        let context = context(&mut secret)?;
+        context.match_typed_subject_alt_names = vec![no_caller()];
+        // The reason for the NACK may be in the revocation lists, which do not matter if nobody is allowed.
+        (context.crl, context.only_verify_leaf_cert_crl) = (None, false);
         return Some(Resource::new(&secret));
     }
     let mut routes: RouteConfiguration = nacked.message()?;

@@ -2,7 +2,8 @@
 //! (docs/reference/names.md).
 
 use ironmesh_catalog::{
-    Callers, CertificateSource, ServiceAccount, ServiceCertificate, ServicePort, ServiceSecret, TrustBundle, TrustDomain,
+    Callers, CertificateSource, RevokedCallers, ServiceAccount, ServiceCertificate, ServicePort,
+    ServiceSecret, TrustBundle, TrustDomain,
 };
 use ironmesh_sidecar::envoy::CERTIFICATES_CLUSTER;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::api_config_source::ApiType;
@@ -109,9 +110,13 @@ fn uri(name: StringMatcher) -> SubjectAltNameMatcher {
 /// because it NACKed the listener without that chain, and would keep the earlier list. It is a
 /// secret of its own because a change of a secret touches no established connection, while a change
 /// of the chain that refers to it ends them all.
+///
+/// Revoked callers are refused by serial number, since the list of names has accounts. Without one there is no
+/// revocation list: Envoy would refuse all certificates of an issuer without one.
 pub(crate) fn tcp_authorization(
     trust_domain: &TrustDomain,
     bundle: &TrustBundle,
+    revoked: &RevokedCallers,
     port: &ServicePort,
     callers: &Callers,
 ) -> Secret {
@@ -127,6 +132,9 @@ pub(crate) fn tcp_authorization(
     let context = CertificateValidationContext {
         trusted_ca: Some(inline(&bundle.roots)),
         match_typed_subject_alt_names: names,
+        crl: revoked.lists.as_deref().map(inline),
+        // The root signs no list: it revokes no intermediate.
+        only_verify_leaf_cert_crl: revoked.lists.is_some(),
         ..CertificateValidationContext::default()
     };
     Secret {

@@ -279,9 +279,14 @@ impl Shared {
         if let Some(resource) = self.tcp_authorizations.get(port) {
             return Arc::clone(resource);
         }
-        let (trust_domain, bundle) =
-            (&self.snapshot.mesh.trust_domain, &self.snapshot.trust_bundle);
-        let secret = secret::tcp_authorization(trust_domain, bundle, port, &access.callers);
+        let Snapshot { mesh, trust_bundle, revoked_callers, .. } = &*self.snapshot;
+        let secret = secret::tcp_authorization(
+            &mesh.trust_domain,
+            trust_bundle,
+            revoked_callers,
+            port,
+            &access.callers,
+        );
         let resource = self.encoder.encode(&secret);
         self.tcp_authorizations.insert(port.clone(), Arc::clone(&resource));
         resource

@@ -62,10 +62,7 @@ impl Shared {
         }
         self.forget_other_orders(&touched.services);
         self.update_endpoints(&old, &mut changes);
-        let is_revocation = old.revoked_callers != new.revoked_callers;
-        if is_revocation {
-            self.revoked = revoked::per_route(&new.revoked_callers);
-        }
+        let is_revocation = self.update_revoked(&old);
         self.update_inbound_routes(&touched, is_revocation, &mut changes);
         let is_stale = |account: &&ServiceAccount| {
             !same_trust
@@ -94,6 +91,16 @@ impl Shared {
         differences.touch([(old, &before), (new, &self.index)])
     }
 
+    /// Encodes the refusal of revoked callers again. Returns whether that changes inbound routes.
+    fn update_revoked(&mut self, old: &Snapshot) -> bool {
+        let (old, new) = (&old.revoked_callers, &self.snapshot.revoked_callers);
+        let is_changed = !Arc::ptr_eq(old, new) && old.dns_names != new.dns_names;
+        if is_changed {
+            self.revoked = revoked::per_route(new);
+        }
+        is_changed
+    }
+
     fn update_tcp_authorizations(
         &mut self,
         old: &Snapshot,
@@ -107,6 +114,10 @@ impl Shared {
         }
         if !same_trust {
             self.tcp_authorizations.clear();
+        }
+        if old.revoked_callers.lists != self.snapshot.revoked_callers.lists {
+            let ports = std::mem::take(&mut self.tcp_authorizations).into_keys();
+            changes.services.extend(ports.map(|port| port.service));
         }
     }
 

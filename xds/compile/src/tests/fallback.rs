@@ -95,3 +95,30 @@ fn narrowed_routes_have_the_newest_refusal_of_revoked_callers() {
         assert!(text.contains("p0.proxy.mesh.internal") && text.contains("p1.proxy."), "{text}");
     }
 }
+
+/// The same for TCP: the newest revocation lists, and none where nobody is allowed.
+#[test]
+fn narrowed_callers_have_the_newest_revocation_lists() {
+    let secrets = |edits: &[Edit]| -> Vec<_> {
+        let (snapshot, proxies) = Shape::teams(2).with(edits).build(PartOrder::default());
+        let compiled = compile(snapshot, &proxies);
+        let all =
+            compiled.iter().flat_map(|(_, one)| one.resources.of(ResourceType::Secret).values());
+        all.filter(|one| carries_authorization(one)).cloned().collect()
+    };
+    let lists = |resource: &Resource| {
+        let context = &resource.to_json()["validationContext"];
+        (context["crl"].clone(), context["onlyVerifyLeafCertCrl"].clone())
+    };
+    let (none, one) = (secrets(&[]), secrets(&[Edit::Revoked]));
+    assert!(!none.is_empty() && none.len() == one.len());
+    for (none, one) in none.iter().zip(&one) {
+        assert_eq!(lists(none), (Value::Null, Value::Null));
+        assert_eq!(lists(one).1, true);
+        assert!(lists(one).0.to_string().contains("the list of"));
+        for (nacked, last_good) in [(one, none), (none, one)] {
+            assert_eq!(lists(&narrowed(nacked, last_good).unwrap()), lists(nacked));
+            assert_eq!(lists(&closed(nacked).unwrap()), (Value::Null, Value::Null));
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! From a shape to a snapshot and its proxies.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -88,7 +88,9 @@ impl Shape {
 
     fn revoked_callers(&self) -> RevokedCallers {
         let dns_names = self.revoked.iter().map(|n| format!("p{n}.proxy.mesh.internal"));
-        RevokedCallers { dns_names: dns_names.collect() }
+        let serials: BTreeSet<_> = self.revoked.iter().map(|n| format!("0{n}")).collect();
+        let lists = (!serials.is_empty()).then(|| format!("the list of {serials:?}").into());
+        RevokedCallers { dns_names: dns_names.collect(), serials, lists }
     }
 
     fn specification(&self, order: PartOrder) -> MeshSpecification {

@@ -8,7 +8,7 @@ use ironmesh_xds_wire::ResourceType;
 use super::super::mesh::{Edit, PartOrder, Shape};
 use super::super::{compile, versions};
 use super::{by_id, follow};
-use crate::Compiler;
+use crate::{Compiler, names};
 
 /// Makes an edit in a mesh of `teams` teams after some earlier edits, and checks that the result
 /// equals full compilation.
@@ -155,24 +155,31 @@ fn incremental_compile_equals_full_compile() {
 }
 
 #[test]
-fn revocation_changes_only_the_inbound_routes_of_servers() {
+fn revocation_changes_only_inbound_routes_and_lists_of_callers() {
     let shape = Shape::teams(2);
     let (inputs, proxies) = shape.inputs(PartOrder::default());
     let snapshot = Snapshot::assemble(inputs, TcpAccesses::default());
     let before = compile(snapshot.clone(), &proxies);
     let next = snapshot.revise(shape.with(&[Edit::Revoked]).inputs(PartOrder::default()).0);
     let after = compile(next, &proxies);
-    let mut changed = 0;
+    let (mut routes, mut secrets) = (0, 0);
     for ((_, before), (_, after)) in before.iter().zip(&after) {
         assert_eq!(before.resources.iter().count(), after.resources.iter().count());
         for (old, new) in before.resources.iter().zip(after.resources.iter()) {
             if old.version() != new.version() {
-                assert_eq!(new.resource_type(), ResourceType::Route, "{}", new.name());
-                assert!(new.name().starts_with(crate::names::INBOUND), "{}", new.name());
-                assert!(new.is_urgent(), "{}", new.name());
-                changed += 1;
+                match new.resource_type() {
+                    ResourceType::Route => {
+                        assert!(new.name().starts_with(names::INBOUND) && new.is_urgent());
+                        routes += 1;
+                    }
+                    of => {
+                        assert_eq!(of, ResourceType::Secret, "{}", new.name());
+                        assert!(new.name().starts_with(names::CALLERS), "{}", new.name());
+                        secrets += 1;
+                    }
+                }
             }
         }
     }
-    assert!(changed > 0);
+    assert!(routes > 0 && secrets > 0, "{routes} {secrets}");
 }
