@@ -86,6 +86,8 @@ impl From<&JoinRecord> for JoinRecordView {
             credentials: _,
             // `proxy show` has what they let a revoked proxy call.
             workload_certificates: _,
+            shared_accounts: _,
+            refused: _,
             services,
             mesh_address,
             addresses,

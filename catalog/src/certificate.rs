@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
@@ -51,9 +51,74 @@ pub struct ServiceCertificate {
     pub not_after: Timestamp,
     /// When it is renewed: at two thirds of its lifetime.
     pub renew_at: Timestamp,
+    /// What a revocation needs to know of it.
+    #[serde(flatten)]
+    pub history: CertificateHistory,
 }
 
+/// What the revocation of a proxy that shares a service certificate needs to know of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CertificateHistory {
+    /// Its only DNS name ([`TrustDomain::shared_dns_name`]); none in a certificate of an earlier version.
+    ///
+    /// [`TrustDomain::shared_dns_name`]: crate::TrustDomain::shared_dns_name
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dns_name: Option<String>,
+    /// The certificates of the account before it that peers may still accept, the newest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier: Vec<SharedCertificate>,
+    /// How many times a certificate of the account was replaced because a proxy that has it was revoked. Clusters contain
+    /// the number, so that Envoys open new connections.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub reissues: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(count: &u32) -> bool {
+    *count == 0
+}
+
+/// A service certificate that the proxies of an account share, or shared.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedCertificate {
+    /// The account that it identifies.
+    pub account: ServiceAccount,
+    /// Its serial number, in lower-case hexadecimal.
+    pub serial: String,
+    /// Its only DNS name; none in a certificate of an earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dns_name: Option<String>,
+    /// When it expires.
+    pub expires_at: Timestamp,
+}
+
+impl SharedCertificate {
+    /// Whether a peer may still accept it.
+    pub fn is_accepted(&self, now: Timestamp) -> bool {
+        may_be_accepted(self.expires_at, now)
+    }
+}
+
+/// Whether a peer may accept a certificate that expires then: the clock of a peer may be an hour behind.
+pub(crate) fn may_be_accepted(expires_at: Timestamp, now: Timestamp) -> bool {
+    now.duration_since(expires_at) < CLOCK_MARGIN
+}
+
+const CLOCK_MARGIN: SignedDuration = SignedDuration::from_hours(1);
+
 impl ServiceCertificate {
+    /// It and the ones before it.
+    pub fn with_earlier(&self) -> impl Iterator<Item = SharedCertificate> {
+        let CertificateHistory { dns_name, earlier, .. } = &self.history;
+        let newest = SharedCertificate {
+            account: self.account.clone(),
+            serial: self.serial.clone(),
+            dns_name: dns_name.clone(),
+            expires_at: self.not_after,
+        };
+        [newest].into_iter().chain(earlier.iter().cloned())
+    }
+
     /// When it was issued, to within three seconds. It follows from the other times: `renew_at` lies
     /// two thirds of the way from there to `not_after`.
     pub fn issued_at(&self) -> Timestamp {

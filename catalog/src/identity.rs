@@ -70,6 +70,12 @@ impl TrustDomain {
         format!("{proxy}.proxy.{}", self.0)
     }
 
+    /// `<serial number>.shared.<trust domain>`: the only DNS name in a service certificate that the proxies of an account
+    /// share. It distinguishes the certificate from its successors, and is no name that a resolver answers.
+    pub fn shared_dns_name(&self, serial: &str) -> String {
+        format!("{serial}.shared.{}", self.0)
+    }
+
     fn id(&self, path: &str) -> SpiffeId {
         SpiffeId(format!("spiffe://{}/{path}", self.0).into())
     }

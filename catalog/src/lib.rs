@@ -55,7 +55,8 @@ pub mod upstream_settings;
 
 pub use allowed_traffic::{AllowedTraffic, AllowingRule, ApplicableRules};
 pub use certificate::{
-    CertificateStore, RevocationLists, Secret, ServiceCertificate, StoreError, TrustBundle,
+    CertificateHistory, CertificateStore, RevocationLists, Secret, ServiceCertificate,
+    SharedCertificate, StoreError, TrustBundle,
 };
 pub use cited::Cited;
 pub use driver_name::DriverName;

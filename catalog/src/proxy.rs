@@ -16,10 +16,11 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::certificate::SharedCertificate;
 use crate::driver_name::DriverName;
 use crate::labels::Labels;
 use crate::locality::Locality;
-use crate::name::ServiceName;
+use crate::name::{ServiceAccount, ServiceName};
 use crate::proxy_name::ProxyName;
 use crate::token_id::TokenId;
 use crate::unknown_fields::UnknownFields;
@@ -117,6 +118,13 @@ pub struct JoinRecord {
     /// The service certificates that were issued for keys of its machine, until they have expired.
     #[serde(default, skip_serializing_if = "WorkloadCertificates::is_empty")]
     pub workload_certificates: WorkloadCertificates,
+    /// The accounts whose shared certificates the control plane has sent to it. None is ever removed.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub shared_accounts: BTreeSet<ServiceAccount>,
+    /// The shared certificates that it may have had when it was revoked; none before the control plane has determined
+    /// them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<Vec<SharedCertificate>>,
     /// When its first xDS connection was accepted. Since then its certificate is claimed.
     pub claimed_at: Option<Timestamp>,
     /// Labels set at its enrollment, such as the version that it runs.
@@ -176,6 +184,23 @@ pub struct Revocation {
     pub reason: Option<String>,
 }
 
+impl Revocation {
+    /// The reason of a proxy that has left the mesh for good, at its own request.
+    pub const LEFT: &str = "left the mesh";
+
+    /// Whether the proxy has left by itself. Its keys are not known to be in other hands, so peers do not refuse it.
+    pub fn is_leave(&self) -> bool {
+        self.reason.as_deref() == Some(Self::LEFT)
+    }
+}
+
+impl JoinRecord {
+    /// Whether an operator revoked it, so that peers refuse it.
+    pub fn is_refused_by_peers(&self) -> bool {
+        self.revoked.as_ref().is_some_and(|revocation| !revocation.is_leave())
+    }
+}
+
 impl fmt::Display for Revocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Seconds are precise enough for people.
@@ -226,6 +251,8 @@ impl JoinRecord {
             credentials: None,
             certificate_expires_at,
             workload_certificates: WorkloadCertificates::default(),
+            shared_accounts: BTreeSet::new(),
+            refused: None,
             claimed_at: None,
             labels: Labels::default(),
             locality: Locality::default(),
@@ -246,6 +273,17 @@ impl JoinRecord {
     /// All addresses at which providers may report its machine, each once.
     pub fn known_as(&self) -> BTreeSet<IpAddr> {
         self.addresses.iter().copied().chain([self.mesh_address.ip()]).collect()
+    }
+
+    /// Whether nothing differs but the service certificates that the proxy has had, which callers do not see.
+    pub fn differs_in_service_certificates_only(&self, other: &Self) -> bool {
+        let same = Self {
+            workload_certificates: other.workload_certificates.clone(),
+            shared_accounts: other.shared_accounts.clone(),
+            refused: other.refused.clone(),
+            ..self.clone()
+        };
+        same == *other
     }
 
     /// When its current certificate was issued.

@@ -9,11 +9,12 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ironmesh_catalog::{
-    IssuedCertificate, KeyHash, ProxyId, Secret, ServiceAccount, ServiceCertificate, ServiceName,
-    SpiffeId,
+    CertificateHistory, IssuedCertificate, KeyHash, ProxyId, Secret, ServiceAccount,
+    ServiceCertificate, ServiceName, SpiffeId,
 };
 use jiff::{SignedDuration, Timestamp};
-use rcgen::PublicKeyData;
+use rcgen::string::Ia5String;
+use rcgen::{PublicKeyData, SanType};
 
 use crate::authority::Authority;
 use crate::facts::CertificateFacts;
@@ -107,6 +108,10 @@ pub struct ServerNames {
 impl Authority {
     /// Issues a certificate by which peers identify `account`. Its lifetime is `lifetime` plus or minus up to
     /// a tenth.
+    ///
+    /// Its only DNS name is [`TrustDomain::shared_dns_name`], so that peers can reject it and not its successor.
+    ///
+    /// [`TrustDomain::shared_dns_name`]: ironmesh_catalog::TrustDomain::shared_dns_name
     pub fn issue_service_certificate(
         &self,
         account: &ServiceAccount,
@@ -121,9 +126,11 @@ impl Authority {
                 common_name: account.name.as_str(),
                 identity: self.trust_domain().workload(account),
                 names: &ServerNames::default(),
+                is_shared: true,
                 validity,
             };
             let (chain, serial) = self.sign(&leaf, &key)?;
+            let dns_name = Some(self.trust_domain().shared_dns_name(&serial));
             Ok(ServiceCertificate {
                 account: account.clone(),
                 chain,
@@ -132,6 +139,7 @@ impl Authority {
                 not_before: validity.not_before,
                 not_after: validity.not_after,
                 renew_at: validity.renew_at(),
+                history: CertificateHistory { dns_name, ..CertificateHistory::default() },
             })
         };
         issue().map_err(IssueError::Sign)
@@ -165,6 +173,7 @@ impl Authority {
                 common_name: account.name.as_str(),
                 identity: self.trust_domain().workload(account),
                 names: &names,
+                is_shared: false,
                 validity,
             };
             let (chain, serial) = self.sign(&leaf, &key)?;
@@ -193,6 +202,7 @@ impl Authority {
                 common_name: &proxy_common_name(proxy, service),
                 identity: self.trust_domain().proxy(proxy, service),
                 names: &ServerNames::default(),
+                is_shared: false,
                 validity,
             };
             let (chain, serial) = self.sign(&leaf, &key)?;
@@ -217,6 +227,7 @@ impl Authority {
                 common_name: "ironmesh control plane",
                 identity: self.trust_domain().control_plane().0,
                 names,
+                is_shared: false,
                 validity,
             };
             let (chain, serial) = self.sign(&leaf, &key)?;
@@ -249,13 +260,18 @@ impl Authority {
 
     /// Signs a leaf for `key`: the chain, and the leaf's serial number.
     fn sign(&self, leaf: &Leaf<'_>, key: &impl PublicKeyData) -> Result<(String, String), Failure> {
-        let (content, serial) = profile::content(
+        let (mut content, serial) = profile::content(
             leaf.purpose,
             leaf.common_name,
             leaf.identity.as_str(),
             leaf.names,
             &leaf.validity,
         )?;
+        if leaf.is_shared {
+            let name = self.trust_domain().shared_dns_name(&serial.to_hex());
+            let name = Ia5String::try_from(name)?;
+            content.subject_alt_names.push(SanType::DnsName(name));
+        }
         let signed = content.signed_by(key, self.signer())?;
         Ok((format!("{}{}", signed.pem(), self.intermediate()), serial.to_hex()))
     }
@@ -280,6 +296,8 @@ struct Leaf<'a> {
     common_name: &'a str,
     identity: SpiffeId,
     names: &'a ServerNames,
+    /// Whether it also has a DNS name that contains its serial number.
+    is_shared: bool,
     validity: Validity,
 }
 

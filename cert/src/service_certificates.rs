@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use imbl::OrdMap;
 use ironmesh_catalog::{
-    CertificateStore, ServiceAccount, ServiceCertificate, StoreError, TrustBundle,
+    CertificateStore, ServiceAccount, ServiceCertificate, SharedCertificate, StoreError,
+    TrustBundle,
 };
 use jiff::Timestamp;
 
@@ -29,6 +30,8 @@ pub struct ServiceCertificates {
     /// The certificates of the accounts in use, each checked against `checked_for`.
     published: OrdMap<ServiceAccount, Arc<ServiceCertificate>>,
     checked_for: Option<TrustBundle>,
+    /// The serial numbers of certificates that revoked proxies have.
+    refused: BTreeSet<String>,
 }
 
 impl fmt::Debug for ServiceCertificates {
@@ -39,6 +42,10 @@ impl fmt::Debug for ServiceCertificates {
             .finish_non_exhaustive()
     }
 }
+
+/// The most earlier certificates of an account that are remembered. A day has one renewal or two, and one certificate for
+/// each revocation of a proxy of the account.
+const MAX_EARLIER: usize = 256;
 
 /// The outcome of [`ServiceCertificates::ensure`].
 #[derive(Debug)]
@@ -56,7 +63,13 @@ impl ServiceCertificates {
     pub fn open(store: Arc<dyn CertificateStore>) -> Result<Self, StoreError> {
         let kept = store.service_certificates()?;
         let kept = kept.into_iter().map(|c| (c.account.clone(), Arc::new(c))).collect();
-        Ok(Self { store, kept, published: OrdMap::new(), checked_for: None })
+        Ok(Self {
+            store,
+            kept,
+            published: OrdMap::new(),
+            checked_for: None,
+            refused: BTreeSet::new(),
+        })
     }
 
     /// Ensures that each of `accounts`, and no other, has a certificate of `authority` in use that is valid
@@ -91,6 +104,20 @@ impl ServiceCertificates {
         Ok(EnsureOutcome { changed, failures })
     }
 
+    /// Sets the serial numbers of certificates that revoked proxies have: [`Self::ensure`] replaces these. Returns whether
+    /// one of them is in use.
+    pub fn refuse(&mut self, serials: BTreeSet<String>) -> bool {
+        self.refused = serials;
+        self.published.values().any(|certificate| self.refused.contains(&certificate.serial))
+    }
+
+    /// The last certificate of an account, and those before it that peers may still accept, whether or not the account is
+    /// in use.
+    pub fn shared(&self, account: &ServiceAccount, now: Timestamp) -> Vec<SharedCertificate> {
+        let kept = self.kept.get(account).into_iter().flat_map(|kept| kept.with_earlier());
+        kept.filter(|one| one.is_accepted(now)).collect()
+    }
+
     /// The certificates of the accounts in use, as of the last [`Self::ensure`].
     pub fn current(&self) -> OrdMap<ServiceAccount, Arc<ServiceCertificate>> {
         self.published.clone()
@@ -109,14 +136,14 @@ impl ServiceCertificates {
     ) -> (Option<Arc<ServiceCertificate>>, Option<KeepError>) {
         let in_use = self.published.get(account).filter(|_| pass.trusted_as_before).cloned();
         if let Some(certificate) = &in_use
-            && !pass.is_due(certificate)
+            && !self.must_replace(certificate, pass)
         {
             return (in_use, None);
         }
         let kept = self.kept.get(account).cloned();
         let fit = kept.clone().filter(|c| pass.is_fit(c, account, pass.clock.now));
         if let Some(certificate) = &fit
-            && !pass.is_due(certificate)
+            && !self.must_replace(certificate, pass)
         {
             return (fit, None);
         }
@@ -131,13 +158,23 @@ impl ServiceCertificates {
         }
     }
 
+    fn must_replace(&self, certificate: &ServiceCertificate, pass: &Pass<'_>) -> bool {
+        self.refused.contains(&certificate.serial) || pass.is_due(certificate)
+    }
+
     fn renew(
         &mut self,
         account: &ServiceAccount,
         pass: &Pass<'_>,
     ) -> Result<Arc<ServiceCertificate>, KeepError> {
         let Pass { authority, lifetime, clock: ClockReading { now, .. }, .. } = *pass;
-        let new = authority.issue_service_certificate(account, lifetime, now)?;
+        let mut new = authority.issue_service_certificate(account, lifetime, now)?;
+        if let Some(old) = self.kept.get(account) {
+            let is_refused = self.refused.contains(&old.serial);
+            new.history.reissues = old.history.reissues.wrapping_add(u32::from(is_refused));
+            let earlier = old.with_earlier().filter(|one| one.is_accepted(now));
+            new.history.earlier = earlier.take(MAX_EARLIER).collect();
+        }
         pass.inspector.check(&new, &authority.trust_domain().workload(account), now)?;
         self.store.put_service_certificate(&new)?;
         let new = Arc::new(new);

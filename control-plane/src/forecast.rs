@@ -14,8 +14,8 @@ use ironmesh_admin::{FieldChange, FindingView, Plan, PlannedProxy, ProxyGroup, R
 use ironmesh_analysis::Difference;
 use ironmesh_analysis::verdict::VerdictBasis;
 use ironmesh_catalog::{
-    Inputs, MeshSpecification, Proxy, Records, Removals, Secret, ServiceAccount,
-    ServiceCertificate, ServicePort, Snapshot,
+    CertificateHistory, Inputs, MeshSpecification, Proxy, Records, Removals, Secret,
+    ServiceAccount, ServiceCertificate, ServicePort, Snapshot,
 };
 use ironmesh_providers::{GuardedEndpoints, discover};
 use ironmesh_xds_compile::resource_difference::{ResourceDifference, difference};
@@ -144,6 +144,7 @@ pub fn placeholder_certificate(account: ServiceAccount) -> Arc<ServiceCertificat
         not_before: Timestamp::MIN,
         not_after: Timestamp::MAX,
         renew_at: Timestamp::MAX,
+        history: CertificateHistory::default(),
         account,
     })
 }

@@ -21,6 +21,7 @@ mod own_certificates;
 mod pending_servers;
 mod progress;
 mod publish;
+mod reissue;
 mod rollout_order;
 mod snapshot_builder;
 mod without_listener;
@@ -62,6 +63,7 @@ use nack_tracker::NackTracker;
 pub(crate) use nack_tracker::{InactiveResources, NackReport};
 use own_certificates::OwnCertificate;
 use pending_servers::PendingServers;
+use reissue::Reissues;
 use rollout_order::{RolloutContext, RolloutOrder};
 use snapshot_builder::{SnapshotBuilder, Sources};
 
@@ -145,6 +147,7 @@ pub(crate) struct Reconciler {
     clients: Clients,
     nack_tracker: NackTracker,
     rollout_order: RolloutOrder,
+    reissues: Reissues,
     convergence: watch::Sender<Convergence>,
     heartbeat: watch::Sender<()>,
     /// Whether a proxy has disconnected or was forgotten since convergence was published.
@@ -245,6 +248,7 @@ impl Reconciler {
             clients: Clients::default(),
             nack_tracker: NackTracker::default(),
             rollout_order: RolloutOrder::default(),
+            reissues: Reissues::default(),
             pending_servers: PendingServers::default(),
             published_to: BTreeSet::new(),
             next_tick: Instant::now(),
@@ -359,6 +363,7 @@ impl Reconciler {
             self.pending_servers.deadline(),
             self.nack_tracker.retries.deadline(),
             self.leaves.deadline(),
+            self.reissues.deadline(),
         ];
         others.into_iter().flatten().fold(self.next_tick, Instant::min)
     }
@@ -410,12 +415,13 @@ impl Reconciler {
             }
         }
         self.mark_unreachable();
+        let waiting = self.refused_certificates(is_tick, now);
         let (records, revoked) = (self.register.records(), self.register.revoked());
         self.forget_unused(&records, is_tick);
         self.leaves.expire(Instant::now());
         let leaving = self.leaves.current();
         let discovered = self.endpoints.discover(&specification, &records, current_time(now));
-        let sources = Sources { specification, records, revoked, leaving, discovered };
+        let sources = Sources { specification, records, revoked, waiting, leaving, discovered };
         let changes = self.snapshot_builder.build(sources, clock, is_tick);
         let is_ready = self.endpoints.are_synced(Instant::now());
         let mut affected = self.clients.affected(&changes);
@@ -425,6 +431,7 @@ impl Reconciler {
         };
         affected.extend(unserved);
         self.compile(&affected);
+        self.record_shared_accounts(&affected);
         to_publish.extend(self.track_nacks(&news));
         self.retry_nacked();
         to_publish.extend(affected);

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use ironmesh_catalog::{
     CertificateSource, CertificateState, JoinRecord, Participation, ProxyId, Records, Revocation,
-    ServiceName, StoreError,
+    ServiceAccount, ServiceName, SharedCertificate, StoreError,
 };
 use ironmesh_store::{
     ExpectedVersion, RecordChange, RecordError, RecordStore, RecordTable, RecordVersion,
@@ -338,7 +338,8 @@ impl Register {
         Ok(is_quarantined)
     }
 
-    /// Revokes proxies, all or none. An earlier revocation stays as it is.
+    /// Revokes proxies, all or none. An earlier revocation stays as it is, except for that of a proxy that has left by
+    /// itself, if an operator revokes it.
     pub(crate) fn revoke(
         &self,
         ids: &[ProxyId],
@@ -346,7 +347,10 @@ impl Register {
     ) -> Result<(), StoreError> {
         self.change(|records| {
             let records = ids.iter().filter_map(|id| records.get(id));
-            let records = records.filter(|record| record.revoked.is_none());
+            let records = records.filter(|record| match &record.revoked {
+                None => true,
+                Some(known) => known.is_leave() && !revocation.is_leave(),
+            });
             let revoked = records.map(|record| JoinRecord {
                 revoked: Some(revocation.clone()),
                 participation: Participation::default(),
@@ -356,6 +360,47 @@ impl Register {
             revoked.collect()
         })?;
         self.record_high_water()
+    }
+
+    /// Records which shared certificates revoked proxies may have, once for each.
+    pub(crate) fn set_refused(
+        &self,
+        proxies: &[(ProxyId, Vec<SharedCertificate>)],
+    ) -> Result<(), StoreError> {
+        if proxies.is_empty() {
+            return Ok(());
+        }
+        self.change(|records| {
+            let changed = proxies.iter().filter_map(|(id, refused)| {
+                let record = records.get(id)?;
+                let is_new = record.revoked.is_some() && record.refused.is_none();
+                is_new.then(|| JoinRecord { refused: Some(refused.clone()), ..(**record).clone() })
+            });
+            changed.collect()
+        })
+    }
+
+    /// Records the accounts whose shared certificates proxies get.
+    pub(crate) fn add_shared_accounts(
+        &self,
+        proxies: &[(ProxyId, BTreeSet<ServiceAccount>)],
+    ) -> Result<(), StoreError> {
+        if proxies.is_empty() {
+            return Ok(());
+        }
+        self.change(|records| {
+            let changed = proxies.iter().filter_map(|(id, accounts)| {
+                let record = records.get(id)?;
+                // Also of a proxy that is revoked at this moment: it may still get them.
+                let is_new =
+                    record.refused.is_none() && !accounts.is_subset(&record.shared_accounts);
+                is_new.then(|| JoinRecord {
+                    shared_accounts: &record.shared_accounts | accounts,
+                    ..(**record).clone()
+                })
+            });
+            changed.collect()
+        })
     }
 
     /// Marks proxies as unreachable since a time, or, without a time, as reachable again.

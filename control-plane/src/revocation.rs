@@ -7,11 +7,8 @@ use ironmesh_xds_server::Hub;
 
 use crate::register::Register;
 
-/// The reason of a proxy that has left for good.
-pub(crate) const LEFT: &str = "left the mesh";
-
 /// Revokes the proxies of join records, all or none: first in the store, so that it lasts; then their streams are closed,
-/// and admission accepts no new one. The reconciler removes their endpoints from callers. An earlier revocation stays as
+/// and admission accepts no new one. The reconciler removes their endpoints from callers. An earlier revocation by an operator stays as
 /// it is. Returns the revocations that count, in the order of the records.
 pub(crate) fn revoke(
     register: &Register,
@@ -26,7 +23,7 @@ pub(crate) fn revoke(
         let kept = register.get(id).and_then(|record| record.revoked.clone());
         let revocation = kept.unwrap_or_else(|| revocation.clone());
         hub.disconnect(&id.to_string(), &format!("proxy {id} was {revocation}"));
-        if record.revoked.is_none() {
+        if record.revoked.as_ref().is_none_or(Revocation::is_leave) {
             tracing::warn!(proxy = %id, reason = revocation.reason, "proxy revoked");
         }
         revocation

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    CertificateStore, Domain, Endpoint, JoinRecord, KeptEndpoints, Participation, Provider,
-    ProxyId, Secret, ServiceCertificate, TrustDomain,
+    CertificateHistory, CertificateStore, Domain, Endpoint, JoinRecord, KeptEndpoints,
+    Participation, Provider, ProxyId, Secret, ServiceCertificate, TrustDomain,
 };
 use jiff::Timestamp;
 use tempfile::TempDir;
@@ -73,6 +73,7 @@ fn certificate(account: &str, serial: &str) -> ServiceCertificate {
         not_before: Timestamp::UNIX_EPOCH,
         not_after: Timestamp::UNIX_EPOCH,
         renew_at: Timestamp::UNIX_EPOCH,
+        history: CertificateHistory::default(),
     }
 }
 

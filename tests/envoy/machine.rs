@@ -13,6 +13,7 @@ mod certificates;
 mod drain;
 mod hot_restart;
 mod joined;
+mod revoked;
 mod workload_keys;
 
 use ironmesh_tests::{

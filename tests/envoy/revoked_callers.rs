@@ -8,10 +8,12 @@ use ironmesh_enrollment::ServiceCertificateRequest;
 use ironmesh_tests::tls::connect_mesh;
 use ironmesh_tests::xds::ProxyClient;
 use ironmesh_tests::{
-    App, Http2Connection, Ledger, Mesh, Programs, ProxyOptions, TcpConnection, eventually,
+    App, Http2Connection, Ledger, Load, Mesh, Programs, ProxyOptions, REQUESTS_PER_FAULT,
+    TcpConnection, eventually, get_once,
 };
 use tokio::time::Instant;
 
+use crate::bookstore::ensure_status;
 use crate::leave::machine;
 
 /// Each mode, since no policy decides about revoked callers.
@@ -195,7 +197,7 @@ async fn revoked_caller_is_refused_in_tcp_handshakes_and_no_other_caller_is() {
         eventually("the ledger to answer", async || identity.greeting(port).await).await;
     }
 
-    // Each revocation needs newer lists, or Envoy would keep the earlier ones.
+    // The lists of the second revocation replace those of the first.
     for revoked in 1..3 {
         let name = format!("customer-{revoked}");
         let run = mesh.run(&["proxy", "revoke", &name]).await;
@@ -221,4 +223,73 @@ async fn revoked_caller_is_refused_in_tcp_handshakes_and_no_other_caller_is() {
         assert_eq!(identity.greeting(port).await.is_ok(), n >= 2, "caller {n} after a restart");
     }
     server.assert_no_update_errors().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn revoked_shared_certificate_is_refused_and_other_proxies_lose_no_request() {
+    let Some(programs) = Programs::find() else { return };
+    let mut mesh = Mesh::start(&programs, &[("policy.toml", POLICY)]).await;
+    let _app = App::http1("till", mesh.loopback().socket(21, 8080)).await;
+    let _ledger = Ledger::start("ledger", mesh.loopback().socket(21, 8081)).await;
+    let options = ProxyOptions::new("default/till", 21).with_service("default/ledger");
+    let server = mesh.envoy(&options).await;
+    let port = server.socket(15003);
+    // What is left of a machine that was cut from the control plane: its certificate and its key.
+    let stolen = Identity::of_account(&mesh, &enroll(&mesh, 11).await).await;
+    let customer =
+        |host| ProxyOptions::new("default/customer", host).upstream("default/till=14001");
+    let others = [mesh.envoy(&customer(12)).await, mesh.envoy(&customer(13)).await];
+    for other in &others {
+        eventually("the till to answer", async || {
+            ensure_status(&get_once(other.socket(14001), "/", &[]).await?, 200)
+        })
+        .await;
+    }
+    let mut open = vec![eventually("a connection", async || stolen.open(port, "till").await).await];
+    answers("the shared certificate to be served", &mut open, 200).await;
+    eventually("the ledger to answer", async || stolen.greeting(port).await).await;
+    let loads = others.each_ref().map(|other| Load::start(other.socket(14001), "till", "/"));
+    for load in &loads {
+        load.wait_for_requests(REQUESTS_PER_FAULT).await;
+    }
+
+    let run = mesh.run(&["proxy", "revoke", "customer-1", "--reason", "stolen"]).await;
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let begin = Instant::now();
+    answers("the stolen certificate to be refused", &mut open, 403).await;
+    eprintln!("refused {:?} after the revocation", begin.elapsed());
+    eventually("the handshake to be refused", async || match stolen.greeting(port).await {
+        Ok(greeting) => Err(greeting),
+        Err(_) => Ok(()),
+    })
+    .await;
+    let mut again = vec![stolen.open(port, "till").await.unwrap()];
+    assert_eq!(statuses(&mut again).await.unwrap(), [403]);
+    for load in &loads {
+        load.wait_for_requests(REQUESTS_PER_FAULT).await;
+    }
+
+    // The refusal and the new certificate survive a restart.
+    let serials = others[0].serials().await;
+    mesh.restart_control_plane().await;
+    for envoy in others.iter().chain([&server]) {
+        crate::restart::wait_for_streams(envoy, 1).await;
+    }
+    assert_eq!(others[0].serials().await, serials);
+    assert_eq!(statuses(&mut again).await.unwrap(), [403]);
+    for load in &loads {
+        load.wait_for_requests(REQUESTS_PER_FAULT).await;
+    }
+    for load in loads {
+        let report = load.finish().await;
+        report.assert_undisturbed();
+        eprintln!("{} requests, none failed", report.requests);
+    }
+    for envoy in others.iter().chain([&server]) {
+        envoy.assert_no_update_errors().await;
+    }
+    let shown = mesh.run(&["proxy", "show", "customer-1"]).await;
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert!(shown.contains("its service certificate is valid until "), "{shown}");
+    assert!(shown.contains("default/till|80"), "{shown}");
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use imbl::OrdMap;
 use ironmesh_catalog::{
-    Domain, Proxy, Secret, ServiceAccount, ServiceCertificate, TrustBundle, TrustDomain,
+    CertificateHistory, Domain, Proxy, Secret, ServiceAccount, ServiceCertificate, TrustBundle,
+    TrustDomain,
 };
 use ironmesh_cert::{Authority, PROXY_LIFETIME, generate_proxy_key_and_csr};
 use jiff::Timestamp;
@@ -24,6 +25,7 @@ pub(crate) fn placeholders(
         not_before: Timestamp::UNIX_EPOCH,
         not_after: Timestamp::MAX,
         renew_at: Timestamp::MAX,
+        history: CertificateHistory::default(),
     };
     accounts.iter().map(|account| (account.clone(), Arc::new(certificate(account)))).collect()
 }

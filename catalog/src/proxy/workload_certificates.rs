@@ -5,9 +5,10 @@
 
 use std::fmt;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::certificate::may_be_accepted;
 use crate::name::ServiceAccount;
 
 /// A service certificate that was issued to one proxy.
@@ -22,12 +23,9 @@ pub struct IssuedWorkloadCertificate {
 }
 
 impl IssuedWorkloadCertificate {
-    /// How long after its expiry a certificate still counts: the clock of a peer may be behind.
-    const CLOCK_MARGIN: SignedDuration = SignedDuration::from_hours(1);
-
     /// Whether a peer may still accept it.
     pub fn is_accepted(&self, now: Timestamp) -> bool {
-        now.duration_since(self.expires_at) < Self::CLOCK_MARGIN
+        may_be_accepted(self.expires_at, now)
     }
 }
 
@@ -41,6 +39,9 @@ impl WorkloadCertificates {
     /// successor.
     pub const MAX: usize = 64;
 
+    /// The most certificates in all, with those that expired a moment ago.
+    const MAX_WITH_EXPIRED: usize = 4 * Self::MAX;
+
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -53,11 +54,10 @@ impl WorkloadCertificates {
 
     /// Whether one more may be issued.
     pub fn check_limit(&self, now: Timestamp) -> Result<(), TooManyCertificates> {
-        let mut ends: Vec<_> = self.accepted(now).map(|one| one.expires_at).collect();
-        ends.sort();
-        match ends.first() {
-            Some(first) if ends.len() >= Self::MAX => {
-                Err(TooManyCertificates { next_expiry: *first })
+        let ends = || self.0.iter().map(|one| one.expires_at).filter(|end| *end > now);
+        match ends().min() {
+            Some(next_expiry) if ends().count() >= Self::MAX => {
+                Err(TooManyCertificates { next_expiry })
             }
             _ => Ok(()),
         }
@@ -70,7 +70,14 @@ impl WorkloadCertificates {
         now: Timestamp,
     ) -> Result<Self, TooManyCertificates> {
         self.check_limit(now)?;
-        Ok(Self(self.accepted(now).cloned().chain([issued]).collect()))
+        let mut all: Vec<_> = self.accepted(now).cloned().chain([issued]).collect();
+        // Of lifetimes of minutes, many may expire within the hour in which a slow clock accepts them.
+        while all.len() > Self::MAX_WITH_EXPIRED
+            && let Some(expired) = all.iter().position(|one| one.expires_at <= now)
+        {
+            all.remove(expired);
+        }
+        Ok(Self(all))
     }
 }
 
@@ -94,6 +101,8 @@ impl fmt::Display for TooManyCertificates {
 
 #[cfg(test)]
 mod tests {
+    use jiff::SignedDuration;
+
     use super::*;
 
     fn at(hour: i64) -> Timestamp {
@@ -118,10 +127,26 @@ mod tests {
         let full = known.with(issued(64, 24), at(19)).unwrap_err();
         assert_eq!(full, TooManyCertificates { next_expiry: at(20) });
         assert!(full.to_string().contains("the next one expires on 1970-01-01T20:00:00Z"));
-        assert!(known.check_limit(at(20)).is_err(), "a peer's clock may be an hour behind");
+        assert_eq!(known.accepted(at(20)).count(), 64, "a peer's clock may be an hour behind");
+        assert!(known.check_limit(at(20)).is_ok());
         let more = known.with(issued(64, 44), at(21)).unwrap();
         assert_eq!(more.accepted(at(21)).count(), WorkloadCertificates::MAX);
         let rest = more.with(issued(65, 70), at(25)).unwrap();
         assert_eq!(rest.0.len(), 2, "expired ones are dropped: {rest:?}");
+    }
+
+    #[test]
+    fn certificates_of_minutes_are_issued_without_end_and_stay_bounded() {
+        let minute = |n: i64| Timestamp::UNIX_EPOCH + SignedDuration::from_mins(n);
+        let mut known = WorkloadCertificates::default();
+        for number in 0..600 {
+            let now = minute(i64::try_from(number).unwrap() / 10);
+            let end = now + SignedDuration::from_mins(5);
+            let issued = IssuedWorkloadCertificate { expires_at: end, ..issued(number, 0) };
+            known = known.with(issued, now).unwrap();
+        }
+        assert_eq!(known.0.len(), WorkloadCertificates::MAX_WITH_EXPIRED);
+        let unexpired = known.0.iter().filter(|one| one.expires_at > minute(59)).count();
+        assert_eq!(unexpired, 50);
     }
 }

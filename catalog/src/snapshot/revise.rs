@@ -27,14 +27,17 @@ impl Snapshot {
                 DiffItem::Remove(_, before) => (Some(before), None),
                 DiffItem::Update { old, new } => (Some(old.1), Some(new.1)),
             };
+            let of_certificates = before
+                .zip(after)
+                .is_some_and(|(before, after)| before.differs_in_service_certificates_only(after));
             if let Some(record) = before {
                 remove_proxy(&mut proxies, record);
-                changed.extend(record.services.iter().cloned());
             }
             if let Some(record) = after {
                 add_proxy(&mut proxies, record);
-                changed.extend(record.services.iter().cloned());
             }
+            let both = before.into_iter().chain(after).filter(|_| !of_certificates);
+            changed.extend(both.flat_map(|record| record.services.iter().cloned()));
         }
         for item in self.revoked.diff(&inputs.revoked) {
             let (DiffItem::Add(_, record)

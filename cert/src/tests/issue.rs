@@ -84,8 +84,10 @@ fn key_identifier(
 fn each_certificate_kind_has_its_own_identity_and_usage() {
     let authority = authority();
     let service = authority.issue_service_certificate(&account(), DAY, now()).unwrap();
-    let uses =
-        check_leaf(&service.chain, &authority, "spiffe://mesh.internal/ns/shop/sa/bookstore");
+    let uri = "spiffe://mesh.internal/ns/shop/sa/bookstore";
+    let dns_name = format!("{}.shared.mesh.internal", service.serial);
+    assert_eq!(service.history.dns_name.as_ref(), Some(&dns_name));
+    let uses = check_leaf_with(&service.chain, &authority, uri, Some(&dns_name));
     assert_eq!(uses, (true, true));
     assert_eq!(common_name(&leaf(&service.chain)), "bookstore");
 

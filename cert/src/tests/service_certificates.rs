@@ -225,3 +225,41 @@ fn new_authority_replaces_all_certificates_at_once() {
 fn next_renewal(certificates: &ServiceCertificates) -> Option<Timestamp> {
     certificates.current().values().map(|certificate| certificate.renew_at).min()
 }
+
+#[test]
+fn refused_certificate_is_replaced_once_and_remembered() {
+    let mut mesh = Mesh::new();
+    mesh.ensure(&["a", "b"], 0);
+    let (a, b) = (mesh.serial("a").unwrap(), mesh.serial("b"));
+    let old = mesh.certificates.current()[&account("a")].clone();
+    let name = trust_domain().shared_dns_name(&a);
+    assert_eq!(old.history.dns_name.as_ref(), Some(&name));
+    let der = leaf(&old.chain);
+    let names = inspect::parse(&der).unwrap();
+    let names = names.subject_alternative_name().unwrap().unwrap();
+    let names: Vec<_> = names.value.general_names.iter().map(ToString::to_string).collect();
+    assert!(names.len() == 2 && names[1].contains(&name), "{names:?}");
+
+    assert!(!mesh.certificates.refuse(["of another account".to_owned()].into()));
+    assert!(mesh.certificates.refuse([a.clone()].into()));
+    assert_eq!(mesh.ensure(&["a", "b"], 1), (true, vec![]));
+    let new = mesh.certificates.current()[&account("a")].clone();
+    assert!(new.serial != a && mesh.serial("b") == b);
+    assert_eq!(new.history.reissues, 1);
+    let earlier: Vec<_> = new.history.earlier.iter().map(|one| &*one.serial).collect();
+    assert_eq!(earlier, [&a]);
+    assert_eq!(mesh.ensure(&["a", "b"], 1), (false, vec![]), "it is replaced once");
+    assert_eq!(mesh.certificates.shared(&account("a"), mesh.at(1)).len(), 2);
+    assert_eq!(mesh.certificates.shared(&account("a"), mesh.at(48)).len(), 0);
+
+    // A restart and a renewal keep the number, and forget what no peer accepts.
+    mesh.restart();
+    assert!(!mesh.certificates.refuse([a].into()));
+    assert_eq!(mesh.ensure(&["a", "b"], 1), (true, vec![]));
+    assert_eq!(mesh.certificates.current()[&account("a")], new);
+    mesh.ensure(&["a", "b"], 30);
+    let renewed = mesh.certificates.current()[&account("a")].clone();
+    assert_eq!(renewed.history.reissues, 1);
+    let earlier: Vec<_> = renewed.history.earlier.iter().map(|one| &*one.serial).collect();
+    assert!(earlier.is_empty() || earlier == [&*new.serial], "{earlier:?}");
+}

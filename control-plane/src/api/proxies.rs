@@ -13,6 +13,7 @@ use ironmesh_xds_server::{Exchange, ResourceStatus};
 use ironmesh_xds_wire::{Node, ResourceType};
 use jiff::Timestamp;
 
+use super::revocation::reach;
 use super::{RunningControlPlane, wall_time};
 use crate::reconciler::{self, InactiveResources};
 
@@ -133,7 +134,7 @@ impl RunningControlPlane {
             exchanges: exchanges.into_iter().map(exchange_view).collect(),
             resources,
             reach: match record.revoked {
-                Some(_) => self.reach(record, snapshot.as_deref(), Timestamp::now()),
+                Some(_) => reach(record, snapshot.as_deref(), Timestamp::now()),
                 None => Vec::new(),
             },
         }

@@ -8,14 +8,11 @@ use ironmesh_admin::{
 };
 use ironmesh_analysis::reach::reachable_ports;
 use ironmesh_catalog::text::chain;
-use ironmesh_catalog::{
-    CertificateSource, JoinRecord, ProxyId, Revocation, ServiceAccount, ServicePort, Snapshot,
-};
+use ironmesh_catalog::{JoinRecord, ProxyId, Revocation, ServicePort, SharedCertificate, Snapshot};
 use jiff::Timestamp;
 
 use super::RunningControlPlane;
 use super::proxies::{resolve, unknown};
-use crate::node_metadata::node_metadata;
 use crate::revocation::revoke;
 
 /// The minimum length of the beginning of a UUID: a revocation cannot be undone, and a typing error must not name a
@@ -100,7 +97,9 @@ impl RunningControlPlane {
             (Some(record), Some(snapshot)) => called_ports(snapshot, record).collect(),
             _ => Vec::new(),
         };
+        // An operator may revoke a proxy that has left by itself: then peers refuse it.
         let earlier = record.and_then(|record| record.revoked.clone());
+        let earlier = earlier.filter(|revocation| !revocation.is_leave());
         Revoked {
             id,
             name: record.map_or_else(|| id.into(), JoinRecord::display_name),
@@ -109,54 +108,8 @@ impl RunningControlPlane {
             streams: self.hub.streams(&key),
             mesh_address: record.map(|record| record.mesh_address),
             endpoints,
-            reach: record.map(|record| self.reach(record, snapshot, now)).unwrap_or_default(),
+            reach: record.map(|record| reach(record, snapshot, now)).unwrap_or_default(),
         }
-    }
-
-    /// The service ports that the certificates of a proxy let it call, by the end of their validity.
-    pub(super) fn reach(
-        &self,
-        record: &JoinRecord,
-        snapshot: Option<&Snapshot>,
-        now: Timestamp,
-    ) -> Vec<ReachView> {
-        let Some(snapshot) = snapshot else { return Vec::new() };
-        let mut until: BTreeMap<ServicePort, Timestamp> = BTreeMap::new();
-        let own = record.workload_certificates.accepted(now);
-        let own = own.map(|one| (&one.account, one.expires_at));
-        let shared = self.shared_certificates(record, snapshot).filter(|(_, end)| *end > now);
-        for (account, end) in own.chain(shared) {
-            for port in reachable_ports(snapshot, account) {
-                let known = until.entry(port).or_insert(end);
-                *known = end.max(*known);
-            }
-        }
-        let mut reach: BTreeMap<Timestamp, BTreeSet<ServicePort>> = BTreeMap::new();
-        for (port, end) in until {
-            reach.entry(end).or_default().insert(port);
-        }
-        reach.into_iter().map(|(until, ports)| ReachView { until, ports }).collect()
-    }
-}
-
-impl RunningControlPlane {
-    /// The accounts of a proxy whose certificates it gets from the control plane, with the end of their validity. A proxy
-    /// whose agent has the certificates gets none.
-    fn shared_certificates<'a>(
-        &self,
-        record: &'a JoinRecord,
-        snapshot: &'a Snapshot,
-    ) -> impl Iterator<Item = (&'a ServiceAccount, Timestamp)> {
-        let node = self.hub.node(&record.id.to_string());
-        let metadata = node.and_then(|node| node_metadata(&node).ok());
-        let is_agent_fed =
-            metadata.is_some_and(|metadata| metadata.certificates == CertificateSource::Agent);
-        let services = record.services.iter().filter(move |_| !is_agent_fed);
-        let services = services.filter_map(|name| snapshot.service(name));
-        services.filter_map(|service| {
-            let certificate = snapshot.certificates.get(&service.account)?;
-            Some((&service.account, certificate.not_after))
-        })
     }
 
     /// Removes a quarantined join record, with which its proxy is not served.
@@ -168,6 +121,31 @@ impl RunningControlPlane {
         tracing::warn!(proxy = %id, reason = revocation.reason, "quarantined join record removed");
         Ok(revocation.clone())
     }
+}
+
+/// The service ports that the certificates of a proxy let it call, by the end of their validity.
+pub(super) fn reach(
+    record: &JoinRecord,
+    snapshot: Option<&Snapshot>,
+    now: Timestamp,
+) -> Vec<ReachView> {
+    let Some(snapshot) = snapshot else { return Vec::new() };
+    let mut until: BTreeMap<ServicePort, Timestamp> = BTreeMap::new();
+    let own = record.workload_certificates.accepted(now);
+    let own = own.map(|one| (&one.account, one.expires_at));
+    let shared = shared_certificates(record, snapshot);
+    let shared = shared.iter().filter(|one| one.is_accepted(now));
+    for (account, end) in own.chain(shared.map(|one| (&one.account, one.expires_at))) {
+        for port in reachable_ports(snapshot, account) {
+            let known = until.entry(port).or_insert(end);
+            *known = end.max(*known);
+        }
+    }
+    let mut reach: BTreeMap<Timestamp, BTreeSet<ServicePort>> = BTreeMap::new();
+    for (port, end) in until {
+        reach.entry(end).or_default().insert(port);
+    }
+    reach.into_iter().map(|(until, ports)| ReachView { until, ports }).collect()
 }
 
 /// The service ports for which callers dial a proxy.
@@ -192,9 +170,21 @@ fn lost_ports(snapshot: &Snapshot, records: &[Arc<JoinRecord>]) -> Vec<ServicePo
     ports.into_iter().filter(is_lost).collect()
 }
 
+/// The certificates that a proxy shares with others of its accounts.
+fn shared_certificates(record: &JoinRecord, snapshot: &Snapshot) -> Vec<SharedCertificate> {
+    if let Some(refused) = &record.refused {
+        return refused.clone();
+    }
+    let accounts = record.shared_accounts.iter();
+    let known = accounts.filter_map(|account| snapshot.certificates.get(account));
+    known.flat_map(|certificate| certificate.with_earlier()).collect()
+}
+
 fn check_reason(reason: &str) -> Result<(), ApiError> {
     let but = if let Some(control) = reason.chars().find(|c| c.is_control()) {
         format!("holds the control character {control:?}")
+    } else if reason == Revocation::LEFT {
+        "is that of a proxy which leaves by itself".to_owned()
     } else if reason.len() > MAX_REASON {
         format!("has {} bytes", reason.len())
     } else {

@@ -18,7 +18,7 @@ use super::{CertificateAlarm, MachineEnrollment, entry, subject, unavailable};
 use crate::leave_table::LeaveMark;
 use crate::reconciler::convergence::{Convergence, Lag};
 use crate::register::Register;
-use crate::revocation::{LEFT, revoke};
+use crate::revocation::revoke;
 
 /// How long a leave waits for the callers.
 pub(super) const LEAVE_WAIT: Duration = Duration::from_secs(15);
@@ -71,14 +71,14 @@ impl MachineEnrollment {
         now: Timestamp,
     ) -> Result<(), EnrollmentError> {
         let record = self.identify(proxy, peer, now)?;
-        let revocation = Revocation { at: now, reason: Some(LEFT.to_owned()) };
+        let revocation = Revocation { at: now, reason: Some(Revocation::LEFT.to_owned()) };
         let records = std::slice::from_ref(&record);
         revoke(&self.register, &self.hub, records, &revocation).map_err(|e| unavailable(&e))?;
         self.leaves.rejoin(record.id);
         self.journal.record(JournalEntry {
             origin: Some(peer.to_string()),
             subject: subject(&record),
-            message: Some(LEFT.to_owned()),
+            message: Some(Revocation::LEFT.to_owned()),
             ..JournalEntry::new(now, JournalKind::Revoke, Actor::Proxy)
         });
         Ok(())
@@ -205,7 +205,7 @@ impl From<Lag> for ProxySync {
 /// When a proxy was revoked at its own request.
 fn has_left(record: &JoinRecord) -> Option<Timestamp> {
     let revocation = record.revoked.as_ref()?;
-    (revocation.reason.as_deref() == Some(LEFT)).then_some(revocation.at)
+    revocation.is_leave().then_some(revocation.at)
 }
 
 /// The result for a proxy that was revoked at its own request.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ironmesh_admin::{BootstrapRequest, BootstrapResponse, EnrolledProxy, Operator};
-use ironmesh_catalog::{CertificateStore, Secret, ServiceCertificate};
+use ironmesh_catalog::{CertificateHistory, CertificateStore, Secret, ServiceCertificate};
 use ironmesh_store::KeyEncryptionKey;
 use tempfile::TempDir;
 use tokio::time::{Instant, timeout};
@@ -42,6 +42,7 @@ fn certificate(account: &str) -> ServiceCertificate {
         not_before: Timestamp::UNIX_EPOCH,
         not_after: Timestamp::UNIX_EPOCH,
         renew_at: Timestamp::UNIX_EPOCH,
+        history: CertificateHistory::default(),
     }
 }
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use ironmesh_catalog::{
     Discovered, Inputs, LeavingProxies, Mesh, MeshSpecification, Records, RevocationLists,
-    RevokedCallers, Snapshot, StoreError, TcpAccesses, have_same_members,
+    RevokedCallers, ServiceAccount, SharedCertificate, Snapshot, StoreError, TcpAccesses,
+    have_same_members,
 };
 use ironmesh_cert::{Authority, ClockReading, ServiceCertificates};
 use ironmesh_config_settings::{ReloadableSettings, Settings};
@@ -23,6 +24,8 @@ pub(super) struct Sources {
     pub(super) specification: Arc<MeshSpecification>,
     pub(super) records: Records,
     pub(super) revoked: Records,
+    /// The serial numbers of shared certificates that peers must not refuse yet.
+    pub(super) waiting: BTreeSet<String>,
     /// The proxies that leave, and the number of the newest change of that.
     pub(super) leaving: (LeavingProxies, u64),
     pub(super) discovered: Discovered,
@@ -39,6 +42,8 @@ pub(super) struct SnapshotBuilder {
     stored_accesses: TcpAccesses,
     /// The stored certificate revocation lists.
     revocation_lists: Option<RevocationLists>,
+    /// The serial numbers of shared certificates that peers must not refuse yet.
+    waiting: BTreeSet<String>,
     /// The numbers of the newest changes of the inputs.
     generations: Generations,
     /// The inputs of the newest snapshot, and its compiler.
@@ -56,6 +61,7 @@ impl SnapshotBuilder {
         Ok(Self {
             stored_accesses: store.tcp_accesses()?,
             revocation_lists: store.revocation_lists()?,
+            waiting: BTreeSet::new(),
             mesh,
             settings: settings.reloadable(),
             store,
@@ -94,7 +100,7 @@ impl SnapshotBuilder {
         clock: ClockReading,
         is_tick: bool,
     ) -> Changes {
-        let Sources { specification, records, revoked, leaving, discovered } = sources;
+        let Sources { specification, records, revoked, waiting, leaving, discovered } = sources;
         let (leaving, leaves) = leaving;
         let specification = &specification;
         let old = self.current.as_ref().map(|(inputs, _)| inputs);
@@ -105,7 +111,10 @@ impl SnapshotBuilder {
         let same_leaves = self.generations.leaves == leaves;
         let ReloadableSettings { mode, egress, .. } = self.settings;
         let same_modes = old.is_some_and(|old| old.mode == mode && old.egress == egress);
+        let same_waits = self.waiting == waiting;
+        let same_revoked = old.is_some_and(|old| old.revoked.ptr_eq(&revoked));
         let is_same = same_policy && same_proxies && same_endpoints && same_leaves && same_modes;
+        let is_same = is_same && same_waits;
         if is_same && !is_tick {
             return Changes::default();
         }
@@ -116,10 +125,13 @@ impl SnapshotBuilder {
                     && (same_policy || old.specification.differs_in_endpoints_only(specification))
             })
         };
-        if is_tick || !same_accounts() {
+        let must_replace = !same_revoked && self.certificates.refuse(refused(&revoked, clock.now));
+        if is_tick || must_replace || !same_accounts() {
             self.renew_certificates(specification, &records, clock);
         }
-        let revoked_callers = self.revoked_callers(&revoked, clock.now, is_tick);
+        self.waiting = waiting;
+        let may_differ = is_tick || !same_revoked || !same_waits;
+        let revoked_callers = self.revoked_callers(&revoked, clock.now, may_differ);
         let inputs = Inputs {
             mesh: self.mesh.clone(),
             mode,
@@ -165,14 +177,17 @@ impl SnapshotBuilder {
         &mut self,
         revoked: &Records,
         now: Timestamp,
-        is_tick: bool,
+        may_differ: bool,
     ) -> Arc<RevokedCallers> {
-        let known = self.current.as_ref().map(|(inputs, _)| inputs);
-        if let Some(known) = known.filter(|known| !is_tick && known.revoked.ptr_eq(revoked)) {
-            return Arc::clone(&known.revoked_callers);
+        let known = self.current.as_ref().map(|(inputs, _)| Arc::clone(&inputs.revoked_callers));
+        if let Some(known) = known.as_ref().filter(|_| !may_differ) {
+            return Arc::clone(known);
         }
-        let known = known.map(|known| Arc::clone(&known.revoked_callers));
-        let mut callers = RevokedCallers::of(revoked, &self.mesh.trust_domain, now);
+        // A certificate in use is never refused: it could not be replaced yet.
+        let in_use = self.certificates.current();
+        let in_use = in_use.values().map(|certificate| certificate.serial.clone());
+        let waiting = self.waiting.iter().cloned().chain(in_use).collect();
+        let mut callers = RevokedCallers::of(revoked, &self.mesh.trust_domain, &waiting, now);
         if !callers.serials.is_empty() {
             callers.lists = self.sign_revocation_lists(&callers.serials);
         }
@@ -218,6 +233,21 @@ impl SnapshotBuilder {
         }
     }
 
+    /// The shared certificates of an account that peers may still accept.
+    pub(super) fn shared(
+        &self,
+        account: &ServiceAccount,
+        now: Timestamp,
+    ) -> Vec<SharedCertificate> {
+        self.certificates.shared(account, now)
+    }
+
+    /// The serial numbers in the stored certificate revocation lists.
+    pub(super) fn listed(&self) -> &BTreeSet<String> {
+        static NONE: BTreeSet<String> = BTreeSet::new();
+        self.revocation_lists.as_ref().map_or(&NONE, |lists| &lists.serials)
+    }
+
     /// When the newest service certificate was issued, by the clock of that time.
     pub(super) fn newest_issue(&self) -> Option<Timestamp> {
         self.certificates.newest_issue()
@@ -243,4 +273,10 @@ impl SnapshotBuilder {
             }
         }
     }
+}
+
+/// The serial numbers of the shared certificates that revoked proxies have.
+fn refused(revoked: &Records, now: Timestamp) -> BTreeSet<String> {
+    let refused = revoked.values().flat_map(|record| record.refused.iter().flatten());
+    refused.filter(|one| one.is_accepted(now)).map(|one| one.serial.clone()).collect()
 }

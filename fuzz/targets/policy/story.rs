@@ -9,9 +9,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Domain, EgressMode, Finding, Inputs, JoinRecord, Mesh, MeshSpecification, Mode, NodeMetadata,
-    Participation, Proxy, ProxyId, Records, Secret, Service, ServiceCertificate, Snapshot, Spot,
-    TcpAccesses, TrustBundle, TrustDomain,
+    CertificateHistory, Domain, EgressMode, Finding, Inputs, JoinRecord, Mesh, MeshSpecification,
+    Mode, NodeMetadata, Participation, Proxy, ProxyId, Records, Secret, Service,
+    ServiceCertificate, Snapshot, Spot, TcpAccesses, TrustBundle, TrustDomain,
 };
 use ironmesh_config_language::{Document, Loaded, Loader, load_documents, render};
 use ironmesh_providers::{GuardedEndpoints, discover};
@@ -159,6 +159,7 @@ fn snapshot(specification: &Arc<MeshSpecification>, proxies: &[Proxy]) -> Snapsh
         not_before: Timestamp::UNIX_EPOCH,
         not_after: Timestamp::MAX,
         renew_at: Timestamp::MAX,
+        history: CertificateHistory::default(),
     };
     let certificates =
         accounts.into_iter().map(|account| (account.clone(), Arc::new(certificate(account))));

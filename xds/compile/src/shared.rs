@@ -5,6 +5,7 @@
 
 mod agent_fed;
 mod localities;
+mod reissued;
 mod touched;
 mod update;
 
@@ -28,6 +29,7 @@ use crate::outbound::ByHost;
 use crate::{external, inbound, outbound, revoked, secret, telemetry, upstream};
 use agent_fed::AgentFed;
 use localities::Views;
+use reissued::Reissued;
 
 pub use update::Changes;
 
@@ -43,6 +45,7 @@ pub(crate) struct Shared {
     /// The clusters of service ports, which all callers share.
     clusters: BTreeMap<ServicePort, Arc<Resource>>,
     agent_fed: AgentFed,
+    reissued: Reissued,
     endpoints: BTreeMap<ServicePort, Views>,
     /// The endpoints of an account's scope for callers in a locality, if they differ.
     localized: BTreeMap<ServiceAccount, BTreeMap<Locality, ResourceMap>>,
@@ -114,6 +117,7 @@ impl Shared {
             endpoint_accounts: BTreeMap::new(),
             clusters: BTreeMap::new(),
             agent_fed: AgentFed::default(),
+            reissued: Reissued::default(),
             endpoints: BTreeMap::new(),
             localized: BTreeMap::new(),
             inbound_routes: BTreeMap::new(),
@@ -169,7 +173,7 @@ impl Shared {
             else {
                 continue;
             };
-            resources.insert(self.cluster(service, port, service_port));
+            resources.insert(self.cluster_of_caller(account, service, port, service_port));
             let external = service.external.as_ref();
             if external.is_some_and(|external| external::is_checked_per_endpoint(external, port)) {
                 by_machine.push(service_port.clone());

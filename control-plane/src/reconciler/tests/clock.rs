@@ -1,5 +1,6 @@
 //! Time: renewal of certificates, jumps of the clock, and ticks that cost nothing.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ironmesh_catalog::{
@@ -42,7 +43,8 @@ impl Harness {
             let endpoints = &mut self.reconciler.endpoints;
             let discovered = endpoints.discover(&specification, &records, current_time(now));
             let leaving = Default::default();
-            let sources = Sources { specification, records, revoked, leaving, discovered };
+            let waiting = BTreeSet::default();
+            let sources = Sources { specification, records, revoked, waiting, leaving, discovered };
             snapshot_builder.build(sources, clock, is_tick);
         }
         snapshot_builder.compiler().unwrap().encoded() - before

@@ -1,11 +1,15 @@
 //! Revoked and expired proxies: callers no longer use them, and the hub forgets them when unused.
 
-use ironmesh_catalog::Revocation;
+use std::time::Duration;
+
+use ironmesh_catalog::{Revocation, ServiceAccount};
 use ironmesh_xds_server::simulated::SimulatedClient;
 use ironmesh_xds_wire::ResourceType;
 use jiff::SignedDuration;
+use serde_json::Value;
 
 use super::harness::Harness;
+use crate::reconciler::EndpointsOptions;
 
 const POLICY: &str = r#"
 [[service]]
@@ -77,4 +81,96 @@ fn proxy_with_expired_certificate_is_removed_from_callers() {
     assert!(calls(&buyer, "10.0.0.1"));
     harness.tick(afterwards);
     assert!(!calls(&buyer, "10.0.0.1"));
+}
+
+/// The shared certificate of the buyers, by its serial number, and the number of its replacements in a cluster.
+fn certificate(harness: &Harness, buyer: &SimulatedClient) -> (String, Value) {
+    let snapshot = harness.feeds.snapshot.borrow().clone().unwrap();
+    let account: ServiceAccount = "buyer".parse().unwrap();
+    let certificate = &snapshot.certificates[&account];
+    let set = buyer.set();
+    let secret = set.of(ResourceType::Secret)["service-cert"].to_json().to_string();
+    assert!(secret.contains("BEGIN CERTIFICATE"), "{secret}");
+    let cluster = set.of(ResourceType::Cluster)["default/store|80"].to_json();
+    let number = cluster["metadata"]["filterMetadata"]["ironmesh"]["certificate"].clone();
+    (certificate.serial.clone(), number)
+}
+
+/// Whether the store refuses the certificate with this serial number.
+fn refuses(store: &SimulatedClient, serial: &str) -> bool {
+    let set = store.set();
+    let routes = set.of(ResourceType::Route)["inbound|default/store|80"].to_json();
+    let refused = &routes["virtualHosts"][0]["typedPerFilterConfig"]["revoked"];
+    refused.to_string().contains(&format!("\"{serial}.shared.mesh.internal\""))
+}
+
+#[tokio::test(start_paused = true)]
+async fn shared_certificate_is_refused_once_the_other_proxies_have_its_successor() {
+    for has_answer in [true, false] {
+        let mut harness = Harness::open(POLICY);
+        let mut store = harness.proxy(1, &["store"]);
+        let revoked = harness.join(2, &["buyer"]);
+        let mut thief = harness.connect(&revoked);
+        let mut other = harness.proxy(3, &["buyer"]);
+        harness.settle(&mut [&mut store, &mut thief, &mut other]);
+        let (old, number) = certificate(&harness, &other);
+        assert_eq!(number, Value::Null);
+        let known = harness.register.get(revoked.id).unwrap();
+        assert!(known.shared_accounts.contains(&"buyer".parse().unwrap()), "{known:?}");
+
+        let revocation = Revocation { at: harness.now, reason: None };
+        harness.register.revoke(&[revoked.id], &revocation).unwrap();
+        drop(thief);
+        harness.pass();
+        let refused = harness.register.get(revoked.id).unwrap().refused.clone().unwrap();
+        assert_eq!(refused.iter().map(|one| &one.serial).collect::<Vec<_>>(), [&old]);
+        let (new, number) = certificate(&harness, &other);
+        assert!(new != old && number == 1, "{number}");
+        assert!(!refuses(&store, &old), "the other buyer has not ACKed its new certificate");
+        let wait = if has_answer {
+            harness.settle(&mut [&mut store, &mut other]);
+            2000
+        } else {
+            harness.settle(&mut [&mut store]);
+            15_000
+        };
+        tokio::time::advance(Duration::from_millis(wait - 100)).await;
+        harness.pass();
+        assert!(!refuses(&store, &old), "{has_answer}");
+        tokio::time::advance(Duration::from_millis(200)).await;
+        harness.pass();
+        assert!(refuses(&store, &old) && !refuses(&store, &new), "{has_answer}");
+
+        // A restart keeps that, and replaces nothing again.
+        drop((store, other));
+        let mut harness = harness.restarted(POLICY, EndpointsOptions::default());
+        let (mut store, mut other) = (harness.returning(1), harness.returning(3));
+        harness.settle(&mut [&mut store, &mut other]);
+        assert_eq!(certificate(&harness, &other), (new, number));
+        assert!(refuses(&store, &old));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn proxy_that_leaves_by_itself_is_refused_only_if_an_operator_revokes_it() {
+    let mut harness = Harness::open(POLICY);
+    let mut store = harness.proxy(1, &["store"]);
+    let leaving = harness.join(2, &["buyer"]);
+    let mut client = harness.connect(&leaving);
+    let mut other = harness.proxy(3, &["buyer"]);
+    harness.settle(&mut [&mut store, &mut client, &mut other]);
+    let (serial, _) = certificate(&harness, &other);
+    drop(client);
+    let mut revoke = |reason: &str| {
+        let revocation = Revocation { at: harness.now, reason: Some(reason.to_owned()) };
+        harness.register.revoke(&[leaving.id], &revocation).unwrap();
+        harness.settle(&mut [&mut store, &mut other]);
+        certificate(&harness, &other).0
+    };
+    assert_eq!(revoke(Revocation::LEFT), serial);
+    assert_ne!(revoke("stolen"), serial);
+    // The first reason of an operator stays.
+    revoke("sold");
+    let kept = harness.register.get(leaving.id).unwrap().revoked.clone().unwrap();
+    assert_eq!(kept.reason.as_deref(), Some("stolen"));
 }

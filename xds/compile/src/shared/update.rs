@@ -60,6 +60,10 @@ impl Shared {
             self.certificates.remove(account);
             changes.services.extend(self.index.services_of(account).cloned());
         }
+        if !certificates.is_empty() {
+            let all = new.certificates.values();
+            self.reissued.retain(&all.map(|one| one.history.reissues).collect());
+        }
         self.forget_other_orders(&touched.services);
         self.update_endpoints(&old, &mut changes);
         let is_revocation = self.update_revoked(&old);
@@ -166,6 +170,7 @@ impl Shared {
             let port = service.as_ref().and_then(|service| service.port(service_port.port));
             let Some((service, port)) = service.as_ref().zip(port) else {
                 self.agent_fed.forget_cluster(&service_port);
+                self.reissued.forget_cluster(&service_port);
                 continue;
             };
             let cluster = self.cluster(service, port, &service_port);
@@ -173,6 +178,7 @@ impl Shared {
                 self.clusters.insert(service_port, known);
             } else {
                 self.agent_fed.forget_cluster(&service_port);
+                self.reissued.forget_cluster(&service_port);
             }
         }
     }

@@ -40,7 +40,7 @@ const MATCHES: usize = 3;
 const ROUTES: usize = 2;
 
 /// The number of parts of a mesh that may change between two snapshots.
-const PARTS: u32 = 19;
+const PARTS: u32 = 20;
 
 /// The hostnames of external services; some look like the mesh's own.
 const HOSTNAMES: [&str; 4] = ["api.example.com", "s2.n0", "s3.n1", "s4.n1"];
@@ -76,6 +76,8 @@ pub(super) struct Shape {
     ingress: Vec<IngressShape>,
     /// The revoked proxies, which are none of `proxies`.
     revoked: Vec<usize>,
+    /// The accounts whose shared certificate was replaced, once for each time.
+    reissued: Vec<(usize, usize)>,
 }
 
 #[derive(Debug, Clone)]

@@ -5,12 +5,12 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Discovered, Domain, Endpoint, EndpointSource, External, Hostname, HttpMatch, HttpRouteGroup,
-    Inputs, JoinRecord, Mesh, MeshSpecification, Method, Name, Namespace, NodeMetadata,
-    Participation, PathRegex, PolicyRevision, Port, Provider, Proxy, ProxyId, Records, Resolution,
-    RevokedCallers, RouteRule, Secret, Service, ServiceAccount, ServiceCertificate, ServiceName,
-    Snapshot, SplitBackend, SplitMatch, Subject, TcpAccesses, TcpRoute, TrafficSplit,
-    TrafficTarget, TrustBundle, TrustDomain, Upstream, Visibility,
+    CertificateHistory, Discovered, Domain, Endpoint, EndpointSource, External, Hostname,
+    HttpMatch, HttpRouteGroup, Inputs, JoinRecord, Mesh, MeshSpecification, Method, Name,
+    Namespace, NodeMetadata, Participation, PathRegex, PolicyRevision, Port, Provider, Proxy,
+    ProxyId, Records, Resolution, RevokedCallers, RouteRule, Secret, Service, ServiceAccount,
+    ServiceCertificate, ServiceName, Snapshot, SplitBackend, SplitMatch, Subject, TcpAccesses,
+    TcpRoute, TrafficSplit, TrafficTarget, TrustBundle, TrustDomain, Upstream, Visibility,
 };
 use jiff::Timestamp;
 use uuid::Uuid;
@@ -78,12 +78,18 @@ impl Shape {
             revoked: Records::new(),
             leaving: ironmesh_catalog::LeavingProxies::new(),
             certificates: certificates
-                .map(|account| (account.clone(), certificate(account)))
+                .map(|account| (account.clone(), self.certificate(account)))
                 .collect(),
             trust_bundle: Arc::new(TrustBundle { roots: "roots".to_owned() }),
             revoked_callers: Arc::new(self.revoked_callers()),
         };
         (inputs, proxies)
+    }
+
+    fn certificate(&self, of: &ServiceAccount) -> Arc<ServiceCertificate> {
+        let is_its = |(namespace, n): &&(usize, usize)| account(*namespace, *n) == *of;
+        let reissues = u32::try_from(self.reissued.iter().filter(is_its).count()).unwrap();
+        certificate(of, reissues)
     }
 
     fn revoked_callers(&self) -> RevokedCallers {
@@ -323,7 +329,7 @@ fn http_match(n: usize, kind: usize) -> HttpMatch {
     }
 }
 
-fn certificate(account: &ServiceAccount) -> Arc<ServiceCertificate> {
+fn certificate(account: &ServiceAccount, reissues: u32) -> Arc<ServiceCertificate> {
     Arc::new(ServiceCertificate {
         account: account.clone(),
         chain: format!("chain of {account}"),
@@ -332,5 +338,6 @@ fn certificate(account: &ServiceAccount) -> Arc<ServiceCertificate> {
         not_before: Timestamp::UNIX_EPOCH,
         not_after: Timestamp::MAX,
         renew_at: Timestamp::MAX,
+        history: CertificateHistory { reissues, ..CertificateHistory::default() },
     })
 }

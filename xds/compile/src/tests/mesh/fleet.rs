@@ -58,6 +58,7 @@ impl Shape {
             telemetry: TelemetryShape::new(),
             outward: OutwardShape::default(),
             revoked: Vec::new(),
+            reissued: Vec::new(),
             proxies: [proxy(0, participates)]
                 .into_iter()
                 .chain(others(1))

@@ -112,6 +112,8 @@ pub(in crate::tests) enum Edit {
     Revoked,
     /// The certificates of all revoked proxies have expired.
     NoneRevoked,
+    /// The shared certificate of the client is replaced.
+    Reissued,
 }
 
 impl Shape {
@@ -176,6 +178,7 @@ impl Shape {
             telemetry: TelemetryShape::new(),
             outward: OutwardShape::default(),
             revoked: Vec::new(),
+            reissued: Vec::new(),
         }
     }
 
@@ -256,6 +259,7 @@ impl Shape {
             Edit::AllPass => self.outward.mesh = EgressMode::Passthrough,
             Edit::Revoked => self.revoked.push(self.revoked.len()),
             Edit::NoneRevoked => self.revoked.clear(),
+            Edit::Reissued => self.reissued.push((0, CLIENT)),
         }
         self
     }

@@ -89,6 +89,9 @@ impl Shape {
         if takes(18) {
             merge_list(&mut next.revoked, &other.revoked, only);
         }
+        if takes(19) {
+            merge_list(&mut next.reissued, &other.reissued, only);
+        }
         next
     }
 }

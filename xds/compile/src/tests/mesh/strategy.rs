@@ -99,7 +99,8 @@ pub(in crate::tests) fn shape() -> impl Strategy<Value = Shape> {
     );
     let rules = (groups, routes, telemetry());
     let modes = (mode(), vec(mode(), NAMESPACES), any::<bool>(), outward());
-    let proxies = (vec(proxy, 1..6), vec(ingress(), 0..10), vec(0..9_usize, 0..3));
+    let revocations = (vec(0..9_usize, 0..3), vec((0..NAMESPACES, 0..ACCOUNTS), 0..3));
+    let proxies = (vec(proxy, 1..6), vec(ingress(), 0..10), revocations);
     (modes, vec(service, SERVICES), rules, vec(target, 0..12), splits, proxies).prop_map(
         |(
             modes,
@@ -107,7 +108,7 @@ pub(in crate::tests) fn shape() -> impl Strategy<Value = Shape> {
             (groups, routes, telemetry),
             targets,
             (splits, treated, settings),
-            (proxies, ingress, revoked),
+            (proxies, ingress, (revoked, reissued)),
         )| {
             let (mode, namespaces, has_other_bindings, outward) = modes;
             Shape {
@@ -126,6 +127,7 @@ pub(in crate::tests) fn shape() -> impl Strategy<Value = Shape> {
                 proxies,
                 ingress,
                 revoked,
+                reissued,
             }
         },
     )

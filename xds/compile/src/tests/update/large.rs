@@ -147,6 +147,12 @@ fn incremental_compile_equals_full_compile() {
         (&[], Edit::Revoked),
         (&[Edit::Revoked], Edit::Revoked),
         (&[Edit::Revoked], Edit::NoneRevoked),
+        (&[], Edit::Reissued),
+        (&[Edit::Reissued], Edit::Reissued),
+        // The clusters of reissued accounts follow policy like all others.
+        (&[Edit::Reissued], Edit::Setting),
+        (&[Edit::Reissued], Edit::Permissive),
+        (&[Edit::Reissued], Edit::NoTarget),
     ];
     for (before, edit) in edits {
         let (_, _, reached) = make(2, before, edit);

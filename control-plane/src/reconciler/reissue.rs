@@ -1,0 +1,194 @@
+//! The replacement of shared certificates that revoked proxies have, before peers refuse them (docs/decisions/0078).
+//!
+//! A hand-run proxy shares the certificate of its account with the account's other proxies. So the reconciler first
+//! determines which certificates a revoked proxy may have, then replaces those in use, and lets peers refuse them when the
+//! other proxies have ACKed the new ones, or after [`MAX_WAIT`]. It never revokes a proxy.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ironmesh_catalog::text::chain;
+use ironmesh_catalog::{
+    CertificateSource, ProxyId, Records, ServiceAccount, ServiceSecret, SharedCertificate,
+};
+use ironmesh_xds_server::{ClientKey, Hub};
+use ironmesh_xds_wire::ResourceType;
+use jiff::{SignedDuration, Timestamp};
+use tokio::time::Instant;
+
+use super::Reconciler;
+use super::clients::Clients;
+use super::rollout_order::{IN_FLIGHT, MAX_WAIT};
+
+/// The shared certificates that are not refused yet.
+#[derive(Debug, Default)]
+pub(super) struct Reissues {
+    /// By serial number.
+    waits: BTreeMap<String, Wait>,
+    /// The serial numbers of certificates whose wait is over.
+    over: BTreeSet<String>,
+    /// The revoked proxies that the last pass examined; none before the first.
+    examined: Option<Records>,
+}
+
+/// The wait until the other proxies of an account use its new certificate.
+#[derive(Debug)]
+struct Wait {
+    account: ServiceAccount,
+    deadline: Instant,
+    /// Whether the new certificate was published to them in an earlier pass.
+    is_published: bool,
+    /// Since when all of them have ACKed it. Envoy replaces a cluster a moment after the ACK.
+    acked_since: Option<Instant>,
+}
+
+impl Wait {
+    /// When it is over, unless the proxies answer before.
+    fn ends(&self) -> Instant {
+        self.acked_since.map_or(self.deadline, |since| self.deadline.min(since + IN_FLIGHT))
+    }
+}
+
+impl Reissues {
+    /// When the next wait is over; none without one.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.waits.values().map(Wait::ends).min()
+    }
+
+    /// The serial numbers of the certificates that peers must not refuse yet.
+    fn examine(
+        &mut self,
+        revoked: &Records,
+        clients: &Clients,
+        hub: &Hub,
+        listed: &BTreeSet<String>,
+        instant: Instant,
+        now: Timestamp,
+    ) -> BTreeSet<String> {
+        let is_known = self.examined.as_ref().is_some_and(|examined| examined.ptr_eq(revoked));
+        if !is_known {
+            let before_start = self.examined.is_none().then_some(listed);
+            self.begin_waits(revoked, before_start, instant, now);
+            self.examined = Some(revoked.clone());
+        }
+        for wait in self.waits.values_mut() {
+            let mut others = clients.of_account(&wait.account);
+            let has_all = others.all(|one| {
+                one.proxy.metadata.certificates == CertificateSource::Agent
+                    || hub.is_synced(&one.proxy.record.id.to_string())
+            });
+            if !std::mem::replace(&mut wait.is_published, true) || !has_all {
+                wait.acked_since = None;
+            } else {
+                wait.acked_since.get_or_insert(instant);
+            }
+        }
+        let over = self.waits.iter().filter(|(_, wait)| wait.ends() <= instant);
+        let over: Vec<_> = over.map(|(serial, _)| serial.clone()).collect();
+        self.waits.retain(|_, wait| wait.ends() > instant);
+        self.over.extend(over);
+        self.waits.keys().cloned().collect()
+    }
+
+    /// Begins the waits for certificates that were not refused before. At a start, `before_start` are those that peers
+    /// refused already, and only those of revocations a moment ago wait.
+    fn begin_waits(
+        &mut self,
+        revoked: &Records,
+        before_start: Option<&BTreeSet<String>>,
+        instant: Instant,
+        now: Timestamp,
+    ) {
+        let moment = SignedDuration::try_from(MAX_WAIT).unwrap_or(SignedDuration::ZERO);
+        let mut present = BTreeSet::new();
+        for record in revoked.values() {
+            let is_old = record
+                .revoked
+                .as_ref()
+                .is_none_or(|revocation| now.duration_since(revocation.at).abs() > moment);
+            for one in record.refused.iter().flatten().filter(|one| one.is_accepted(now)) {
+                present.insert(one.serial.clone());
+                if self.over.contains(&one.serial) || self.waits.contains_key(&one.serial) {
+                    continue;
+                }
+                let is_over = |listed: &BTreeSet<String>| is_old || listed.contains(&one.serial);
+                if before_start.is_some_and(is_over) {
+                    self.over.insert(one.serial.clone());
+                    continue;
+                }
+                let wait = Wait {
+                    account: one.account.clone(),
+                    deadline: instant + MAX_WAIT,
+                    is_published: false,
+                    acked_since: None,
+                };
+                self.waits.insert(one.serial.clone(), wait);
+            }
+        }
+        self.over.retain(|serial| present.contains(serial));
+        self.waits.retain(|serial, _| present.contains(serial));
+    }
+}
+
+impl Reconciler {
+    /// Records which shared certificates newly revoked proxies may have. Returns the serial numbers of those that peers must
+    /// not refuse yet. No certificate is sent meanwhile: this task alone publishes them.
+    pub(super) fn refused_certificates(
+        &mut self,
+        is_tick: bool,
+        now: Timestamp,
+    ) -> BTreeSet<String> {
+        let revoked = self.register.revoked();
+        let is_known =
+            self.reissues.examined.as_ref().is_some_and(|examined| examined.ptr_eq(&revoked));
+        if !is_known || is_tick {
+            let new = revoked.values().filter(|record| {
+                record.is_refused_by_peers()
+                    && record.refused.is_none()
+                    && !record.shared_accounts.is_empty()
+            });
+            let new: Vec<(ProxyId, Vec<SharedCertificate>)> = new
+                .map(|record| {
+                    let accounts = record.shared_accounts.iter();
+                    let shared =
+                        accounts.flat_map(|account| self.snapshot_builder.shared(account, now));
+                    (record.id, shared.collect())
+                })
+                .collect();
+            if let Err(error) = self.register.set_refused(&new) {
+                tracing::error!(
+                    error = chain(&error),
+                    reason = "its shared certificates cannot be recorded",
+                    action = "trying again",
+                    "revoked proxy is not refused by its peers yet"
+                );
+            }
+        }
+        let (clients, hub, revoked) = (&self.clients, &*self.hub, self.register.revoked());
+        let listed = self.snapshot_builder.listed();
+        self.reissues.examine(&revoked, clients, hub, listed, Instant::now(), now)
+    }
+
+    /// Records which accounts' shared certificates these clients are about to get.
+    pub(super) fn record_shared_accounts(&self, clients: &BTreeSet<ClientKey>) {
+        let accounts = |client: &ClientKey| {
+            let config = self.clients.config(client)?;
+            let secrets = config.compiled.resources.of(ResourceType::Secret).keys();
+            let accounts: BTreeSet<_> = secrets
+                .filter_map(|name| match name.parse() {
+                    Ok(ServiceSecret::OfAccount(account)) => Some(account),
+                    _ => None,
+                })
+                .collect();
+            let record = &config.proxy.record;
+            (!accounts.is_subset(&record.shared_accounts)).then_some((record.id, accounts))
+        };
+        let new: Vec<_> = clients.iter().filter_map(accounts).collect();
+        if let Err(error) = self.register.add_shared_accounts(&new) {
+            tracing::error!(
+                error = chain(&error),
+                reason = "the accounts of their certificates cannot be recorded",
+                "revocation of these proxies would not replace the certificates"
+            );
+        }
+    }
+}
