@@ -96,7 +96,10 @@ pub use policy::{
 pub use policy_record::{PolicyPin, PolicyRecord};
 pub use port_range::PortRange;
 pub use proxy::{
-    AzureBinding, CertificateRecognition, CertificateSource, CertificateState, HostUpstream, IssuedCertificate, IssuedWorkloadCertificate, JoinRecord, KeyHash, LogFolder, NodeMetadata, OutsideAuthority, OutsideHost, Participation, PresentedCertificate, Proxy, ProxyCredentials, ProxyId, ProxyKind, Revocation, TooManyCertificates, Upstream, WorkloadCertificates,
+    AzureBinding, CertificateRecognition, CertificateSource, CertificateState, HostUpstream,
+    IssuedCertificate, IssuedWorkloadCertificate, JoinRecord, KeyHash, LogFolder, NodeMetadata,
+    OutsideAuthority, OutsideHost, Participation, PresentedCertificate, Proxy, ProxyCredentials,
+    ProxyId, ProxyKind, Revocation, TooManyCertificates, Upstream, WorkloadCertificates,
 };
 pub use proxy_name::ProxyName;
 pub use removals::{PolicyObject, Removals};
