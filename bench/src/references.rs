@@ -37,7 +37,10 @@ impl References {
                 let endpoints: usize = localities.iter().map(|l| l.lb_endpoints.len()).sum();
                 references.endpoints = u32::try_from(endpoints).unwrap_or(u32::MAX);
             }
-            ResourceType::Route | ResourceType::Secret => {}
+            ResourceType::Runtime
+            | ResourceType::ExtensionConfig
+            | ResourceType::Route
+            | ResourceType::Secret => {}
         }
         references.names.sort();
         references.names.dedup();

@@ -1,7 +1,7 @@
 //! The services of single types, in both variants, and unknown services.
 
 use ironmesh_tests::eventually::patience;
-use ironmesh_xds_wire::pb::envoy::config::core::v3::Node;
+use ironmesh_xds_wire::pb::envoy::config::core::v3::{Node, TypedExtensionConfig};
 use ironmesh_xds_wire::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use ironmesh_xds_wire::pb::envoy::config::listener::v3::Listener;
 use ironmesh_xds_wire::pb::envoy::config::route::v3::RouteConfiguration;
@@ -9,6 +9,7 @@ use ironmesh_xds_wire::pb::envoy::extensions::transport_sockets::tls::v3::Secret
 use ironmesh_xds_wire::pb::envoy::service::discovery::v3::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
 };
+use ironmesh_xds_wire::pb::envoy::service::runtime::v3::Runtime;
 use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType};
 use prost::Message;
 use tokio::sync::mpsc;
@@ -49,12 +50,14 @@ async fn next<R>(responses: &mut Streaming<R>) -> Result<R, Status> {
 }
 
 /// The services by the last part of their names, and their types.
-const SERVICES: [(&str, &str, ResourceType); 5] = [
+const SERVICES: [(&str, &str, ResourceType); 7] = [
     ("cluster.v3.Cluster", "Clusters", ResourceType::Cluster),
     ("endpoint.v3.Endpoint", "Endpoints", ResourceType::Endpoint),
     ("listener.v3.Listener", "Listeners", ResourceType::Listener),
     ("route.v3.Route", "Routes", ResourceType::Route),
     ("secret.v3.Secret", "Secrets", ResourceType::Secret),
+    ("extension.v3.ExtensionConfig", "ExtensionConfigs", ResourceType::ExtensionConfig),
+    ("runtime.v3.Runtime", "Runtime", ResourceType::Runtime),
 ];
 
 fn path(service: &str, variant: &str, plural: &str) -> String {
@@ -73,6 +76,8 @@ fn everything() -> ResourceSet {
         Resource::new(&Listener { name: name(), ..Listener::default() }),
         Resource::new(&RouteConfiguration { name: name(), ..RouteConfiguration::default() }),
         Resource::new(&Secret { name: name(), r#type: None }),
+        Resource::new(&TypedExtensionConfig { name: name(), typed_config: None }),
+        Resource::new(&Runtime { name: name(), layer: None }),
     ] {
         set.insert(resource.into());
     }

@@ -5,7 +5,9 @@ use std::fmt;
 use std::iter;
 use std::sync::Arc;
 
-use ironmesh_xds_wire::ResourceType::{self, Cluster, Endpoint, Listener, Route, Secret};
+use ironmesh_xds_wire::ResourceType::{
+    self, Cluster, Endpoint, ExtensionConfig, Listener, Route, Runtime, Secret,
+};
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3 as cluster;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::{
     DataSource, Locality, data_source::Specifier,
@@ -54,6 +56,7 @@ impl Content {
                 let localities = message::<ClusterLoadAssignment>(resource).endpoints;
                 localities.into_iter().filter_map(|one| Some(one.locality?.zone)).collect()
             }
+            Runtime | ExtensionConfig => panic!("never published here"),
             Secret => match message::<tls::Secret>(resource).r#type {
                 Some(tls::secret::Type::GenericSecret(generic)) => {
                     match generic.secret.and_then(|source| source.specifier) {
@@ -105,6 +108,7 @@ impl Content {
                     ..ClusterLoadAssignment::default()
                 })
             }
+            Runtime | ExtensionConfig => panic!("never published here"),
             Secret => {
                 let specifier = Some(Specifier::InlineString(text));
                 let secret = Some(DataSource { specifier, ..DataSource::default() });
@@ -131,6 +135,7 @@ pub(crate) fn received(of: ResourceType, any: &Any) -> Arc<Resource> {
         Listener => decode::<listener::Listener>(any),
         Route => decode::<RouteConfiguration>(any),
         Endpoint => decode::<ClusterLoadAssignment>(any),
+        Runtime | ExtensionConfig => panic!("never published here"),
         Secret => decode::<tls::Secret>(any),
     })
 }

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ironmesh_xds_wire::ResourceType::{self, Cluster, Endpoint, Listener, Route, Secret};
+use ironmesh_xds_wire::ResourceType::{
+    self, Cluster, Endpoint, ExtensionConfig, Listener, Route, Runtime, Secret,
+};
 use ironmesh_xds_wire::{Resource, Version};
 use tonic::Status;
 
@@ -115,7 +117,7 @@ impl State {
             has.map(|((_, name), resource)| (name.clone(), resource))
         };
         match of {
-            Cluster | Listener => BTreeSet::new(),
+            Runtime | ExtensionConfig | Cluster | Listener => BTreeSet::new(),
             Endpoint => names(Cluster).map(|(name, _)| name).collect(),
             Route | Secret => names(Cluster)
                 .chain(names(Listener))

@@ -25,7 +25,13 @@ pub fn carries_authorization(resource: &Resource) -> bool {
     match resource.resource_type() {
         ResourceType::Route => resource.name().starts_with(names::INBOUND),
         ResourceType::Secret => resource.name().starts_with(names::CALLERS),
-        ResourceType::Cluster | ResourceType::Endpoint | ResourceType::Listener => false,
+        // Runtime keys and the filters that read them end connections of callers that the list above
+        // no longer allows.
+        ResourceType::Runtime
+        | ResourceType::ExtensionConfig
+        | ResourceType::Cluster
+        | ResourceType::Endpoint
+        | ResourceType::Listener => false,
     }
 }
 

@@ -6,13 +6,19 @@ use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType};
 
 /// The order of removals: each type with the types that may refer to it, which must be settled
 /// first. Endpoints, which change most, delay nothing.
-pub(crate) const REMOVALS: [(ResourceType, &[ResourceType]); 5] = [
+pub(crate) const REMOVALS: [(ResourceType, &[ResourceType]); 7] = [
     (ResourceType::Listener, &[]),
     (ResourceType::Route, &[ResourceType::Listener]),
     (ResourceType::Cluster, &[ResourceType::Listener, ResourceType::Route]),
     (ResourceType::Endpoint, &[ResourceType::Cluster]),
     (ResourceType::Secret, &[ResourceType::Listener, ResourceType::Cluster]),
+    // Without its configuration, a filter in use closes every new connection.
+    (ResourceType::ExtensionConfig, &[ResourceType::Listener]),
+    (ResourceType::Runtime, &[]),
 ];
+
+/// The types of which listeners name resources that must be current when a listener becomes active.
+pub(crate) const PARTS: [ResourceType; 2] = [ResourceType::Secret, ResourceType::ExtensionConfig];
 
 /// What a client has, of the resources that others refer to.
 pub(crate) trait ClientState {
@@ -23,9 +29,10 @@ pub(crate) trait ClientState {
     fn lacks_cluster(&self, name: &str) -> bool;
     /// Whether the client has these routes in no version.
     fn lacks_routes(&self, name: &str) -> bool;
-    /// Whether the client has not ACKed the target's version of this secret, and ACKs secrets in
-    /// time. A listener that lacks a secret warms by itself.
-    fn lacks_secret(&self, name: &str) -> bool;
+    /// Whether the client has not ACKed the target's version of a part of listeners with this name:
+    /// a secret or the configuration of a filter. A client that ACKs these late lacks none. A
+    /// listener that lacks a part warms by itself.
+    fn lacks_part(&self, name: &str) -> bool;
 }
 
 /// Whether a listener or a route configuration must wait for a resource that it names and the
@@ -45,11 +52,11 @@ pub(crate) fn must_wait(
     }
     if resource.is_urgent() {
         // A recreated filter chain must not start with the old list of callers.
-        return !client.lacks_none(ResourceType::Secret)
-            && resource.has_text(|name| client.lacks_secret(name));
+        return !PARTS.into_iter().all(|of| client.lacks_none(of))
+            && resource.has_text(|name| client.lacks_part(name));
     }
-    let referred = [ResourceType::Cluster, ResourceType::Secret, ResourceType::Route];
-    if referred.into_iter().all(|of| client.lacks_none(of)) {
+    let mut referred = [ResourceType::Cluster, ResourceType::Route].into_iter().chain(PARTS);
+    if referred.all(|of| client.lacks_none(of)) {
         return false;
     }
     // A listener warms until it has its routes, and these may have to wait.
@@ -59,7 +66,7 @@ pub(crate) fn must_wait(
     };
     resource.has_text(|name| {
         client.lacks_cluster(name)
-            || client.lacks_secret(name)
+            || client.lacks_part(name)
             || routes(name).is_some_and(|routes| names_lacking(routes))
     })
 }

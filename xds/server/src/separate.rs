@@ -64,7 +64,8 @@ impl<V: Variant> Separate<V> {
                 self.variant.defer_removals(now + REMOVAL_GRACE);
                 return self.variant.on_set(set, now);
             }
-            Some(ResourceType::Secret) | None => return self.variant.on_set(set, now),
+            Some(ResourceType::Runtime | ResourceType::ExtensionConfig | ResourceType::Secret)
+            | None => return self.variant.on_set(set, now),
             Some(ResourceType::Endpoint | ResourceType::Listener | ResourceType::Route) => {}
         }
         self.clusters.extend(set.changed_since(&old, ResourceType::Cluster));

@@ -2,7 +2,7 @@
 //! reports out. It has the same interface as [`crate::delta`], and keeps the same rules.
 //!
 //! The differences: a request has all names each time, and one version for everything. A response
-//! of clusters or listeners is complete (`whole`); one of endpoints, routes or secrets is partial
+//! of clusters or listeners is complete (`whole`); one of any other type is partial
 //! (`partial`), and cannot express that a resource is missing or removed.
 
 mod exchange;
@@ -45,6 +45,8 @@ enum RequestOutcome {
 /// One state-of-the-world stream.
 #[derive(Debug)]
 pub struct SotwStream {
+    runtimes: Partial,
+    extension_configs: Partial,
     secrets: Partial,
     clusters: Whole,
     endpoints: Partial,
@@ -67,6 +69,8 @@ impl SotwStream {
         mut acked_states: BTreeMap<ResourceType, AckedState>,
     ) -> Self {
         let mut stream = Self {
+            runtimes: Partial::new(ResourceType::Runtime),
+            extension_configs: Partial::new(ResourceType::ExtensionConfig),
             secrets: Partial::new(ResourceType::Secret),
             clusters: Whole::new(
                 ResourceType::Cluster,
@@ -85,6 +89,8 @@ impl SotwStream {
         };
         for ((resource_type, name), version) in nacked {
             let nacked = match resource_type {
+                ResourceType::Runtime => &mut stream.runtimes.nacked,
+                ResourceType::ExtensionConfig => &mut stream.extension_configs.nacked,
                 ResourceType::Secret => &mut stream.secrets.nacked,
                 ResourceType::Cluster => &mut stream.clusters.nacked,
                 ResourceType::Endpoint => &mut stream.endpoints.nacked,
@@ -108,6 +114,8 @@ impl SotwStream {
         }
         let target = self.target.as_ref();
         let answer = match resource_type {
+            ResourceType::Runtime => self.runtimes.on_request(request, target),
+            ResourceType::ExtensionConfig => self.extension_configs.on_request(request, target),
             ResourceType::Secret => self.secrets.on_request(request, target),
             ResourceType::Cluster => self.clusters.on_request(request, target),
             ResourceType::Endpoint => self.endpoints.on_request(request, target),
@@ -155,6 +163,8 @@ impl SotwStream {
             }
         }
         for (resource_type, partial) in [
+            (ResourceType::Runtime, &mut self.runtimes),
+            (ResourceType::ExtensionConfig, &mut self.extension_configs),
             (ResourceType::Secret, &mut self.secrets),
             (ResourceType::Endpoint, &mut self.endpoints),
             (ResourceType::Route, &mut self.routes),
@@ -188,6 +198,8 @@ impl SotwStream {
         now: Instant,
     ) -> Vec<SotwOutput> {
         let was_nacked = match resource_type {
+            ResourceType::Runtime => self.runtimes.retry(name),
+            ResourceType::ExtensionConfig => self.extension_configs.retry(name),
             ResourceType::Secret => self.secrets.retry(name),
             ResourceType::Cluster => self.clusters.retry(name),
             ResourceType::Endpoint => self.endpoints.retry(name),
@@ -210,6 +222,8 @@ impl SotwStream {
     /// The versions of a type that the client has ACKed: a copy that shares its structure.
     pub(crate) fn acked(&self, resource_type: ResourceType) -> Overlay<Version> {
         match resource_type {
+            ResourceType::Runtime => &self.runtimes.acked,
+            ResourceType::ExtensionConfig => &self.extension_configs.acked,
             ResourceType::Secret => &self.secrets.acked,
             ResourceType::Cluster => &self.clusters.acked,
             ResourceType::Endpoint => &self.endpoints.acked,
@@ -224,7 +238,11 @@ impl SotwStream {
         match resource_type {
             ResourceType::Cluster => self.clusters.acked_state(),
             ResourceType::Listener => self.listeners.acked_state(),
-            ResourceType::Secret | ResourceType::Endpoint | ResourceType::Route => None,
+            ResourceType::Runtime
+            | ResourceType::ExtensionConfig
+            | ResourceType::Secret
+            | ResourceType::Endpoint
+            | ResourceType::Route => None,
         }
     }
 
@@ -252,6 +270,8 @@ impl SotwStream {
     /// more, so they must not withhold a resource that comes back.
     fn forget_nacks_outside(&mut self, set: &ResourceSet) {
         let nacked = [
+            (ResourceType::Runtime, &mut self.runtimes.nacked),
+            (ResourceType::ExtensionConfig, &mut self.extension_configs.nacked),
             (ResourceType::Secret, &mut self.secrets.nacked),
             (ResourceType::Cluster, &mut self.clusters.nacked),
             (ResourceType::Endpoint, &mut self.endpoints.nacked),
@@ -263,8 +283,10 @@ impl SotwStream {
         }
     }
 
-    fn exchanges(&self) -> [(ResourceType, &Exchange); 5] {
+    fn exchanges(&self) -> [(ResourceType, &Exchange); 7] {
         [
+            (ResourceType::Runtime, &self.runtimes.exchange),
+            (ResourceType::ExtensionConfig, &self.extension_configs.exchange),
             (ResourceType::Secret, &self.secrets.exchange),
             (ResourceType::Cluster, &self.clusters.exchange),
             (ResourceType::Endpoint, &self.endpoints.exchange),
@@ -273,8 +295,10 @@ impl SotwStream {
         ]
     }
 
-    fn exchanges_mut(&mut self) -> [(ResourceType, &mut Exchange); 5] {
+    fn exchanges_mut(&mut self) -> [(ResourceType, &mut Exchange); 7] {
         [
+            (ResourceType::Runtime, &mut self.runtimes.exchange),
+            (ResourceType::ExtensionConfig, &mut self.extension_configs.exchange),
             (ResourceType::Secret, &mut self.secrets.exchange),
             (ResourceType::Cluster, &mut self.clusters.exchange),
             (ResourceType::Endpoint, &mut self.endpoints.exchange),

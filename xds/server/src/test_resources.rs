@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::Cluster;
-use ironmesh_xds_wire::pb::envoy::config::core::v3::{DataSource, data_source::Specifier};
+use ironmesh_xds_wire::pb::envoy::config::core::v3::{
+    DataSource, TypedExtensionConfig, data_source::Specifier,
+};
 use ironmesh_xds_wire::pb::envoy::config::endpoint::v3::{
     ClusterLoadAssignment, Endpoint, LocalityLbEndpoints,
 };
@@ -13,6 +15,8 @@ use ironmesh_xds_wire::pb::envoy::config::route::v3::{RouteConfiguration, Virtua
 use ironmesh_xds_wire::pb::envoy::extensions::transport_sockets::tls::v3::{
     GenericSecret, Secret, secret,
 };
+use ironmesh_xds_wire::pb::envoy::service::runtime::v3::Runtime;
+use ironmesh_xds_wire::pb::google::protobuf::{Any, Struct, Value, value::Kind};
 use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType};
 
 pub(crate) fn cluster(name: &str, content: u32) -> Arc<Resource> {
@@ -84,6 +88,20 @@ pub(crate) fn secret(name: &str, content: u32) -> Arc<Resource> {
     Arc::new(Resource::new(&Secret { name: name.to_owned(), r#type }))
 }
 
+/// A layer of runtime keys.
+pub(crate) fn runtime(name: &str, content: u32) -> Arc<Resource> {
+    let value = Value { kind: Some(Kind::NumberValue(content.into())) };
+    let layer = Struct { fields: [("key".to_owned(), value)].into() };
+    Arc::new(Resource::new(&Runtime { name: name.to_owned(), layer: Some(layer) }))
+}
+
+/// The configuration of a filter.
+pub(crate) fn extension_config(name: &str, content: u32) -> Arc<Resource> {
+    let config = Any { type_url: content.to_string(), value: Vec::new() };
+    let typed_config = Some(config);
+    Arc::new(Resource::new(&TypedExtensionConfig { name: name.to_owned(), typed_config }))
+}
+
 /// The same resource as an urgent one, which waits for no reference.
 pub(crate) fn urgent(resource: &Arc<Resource>) -> Arc<Resource> {
     Arc::new(Resource::clone(resource).urgent())
@@ -92,6 +110,8 @@ pub(crate) fn urgent(resource: &Arc<Resource>) -> Arc<Resource> {
 /// A resource of any type.
 pub(crate) fn resource(resource_type: ResourceType, name: &str, content: u32) -> Arc<Resource> {
     match resource_type {
+        ResourceType::Runtime => runtime(name, content),
+        ResourceType::ExtensionConfig => extension_config(name, content),
         ResourceType::Secret => secret(name, content),
         ResourceType::Cluster => cluster(name, content),
         ResourceType::Endpoint => endpoints(name, content),

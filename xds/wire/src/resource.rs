@@ -6,11 +6,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
+use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
 use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use envoy_types::pb::envoy::config::listener::v3::Listener;
 use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::Secret;
 use envoy_types::pb::envoy::service::discovery::v3 as discovery;
+use envoy_types::pb::envoy::service::runtime::v3::Runtime;
 use envoy_types::pb::google::protobuf::Any;
 use prost::{Message, Name, length_delimiter_len};
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
@@ -22,6 +24,10 @@ use crate::texts::any_text;
 /// (invariant 6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ResourceType {
+    /// RTDS: a layer of runtime keys.
+    Runtime,
+    /// ECDS: configurations of filters.
+    ExtensionConfig,
     /// SDS: certificates and trust bundles.
     Secret,
     /// CDS.
@@ -36,8 +42,15 @@ pub enum ResourceType {
 
 impl ResourceType {
     /// All types, in order.
-    pub const ALL: [Self; 5] =
-        [Self::Secret, Self::Cluster, Self::Endpoint, Self::Listener, Self::Route];
+    pub const ALL: [Self; 7] = [
+        Self::Runtime,
+        Self::ExtensionConfig,
+        Self::Secret,
+        Self::Cluster,
+        Self::Endpoint,
+        Self::Listener,
+        Self::Route,
+    ];
 
     /// The type with this URL.
     pub fn from_url(url: &str) -> Option<Self> {
@@ -47,6 +60,10 @@ impl ResourceType {
     /// The type's URL on the wire.
     pub fn url(self) -> &'static str {
         match self {
+            Self::Runtime => "type.googleapis.com/envoy.service.runtime.v3.Runtime",
+            Self::ExtensionConfig => {
+                "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig"
+            }
             Self::Secret => "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret",
             Self::Cluster => "type.googleapis.com/envoy.config.cluster.v3.Cluster",
             Self::Endpoint => "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
@@ -66,6 +83,8 @@ impl ResourceType {
 impl fmt::Display for ResourceType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Runtime => "runtime layer",
+            Self::ExtensionConfig => "extension config",
             Self::Secret => "secret",
             Self::Cluster => "cluster",
             Self::Endpoint => "endpoints",
@@ -97,6 +116,8 @@ macro_rules! discoverable {
 }
 
 discoverable! {
+    Runtime, Runtime, name;
+    TypedExtensionConfig, ExtensionConfig, name;
     Secret, Secret, name;
     Cluster, Cluster, name;
     ClusterLoadAssignment, Endpoint, cluster_name;
@@ -269,6 +290,8 @@ mod tests {
             assert_eq!(M::TYPE.url(), M::type_url());
             assert_eq!(ResourceType::from_url(&M::type_url()), Some(M::TYPE));
         }
+        check::<Runtime>();
+        check::<TypedExtensionConfig>();
         check::<Secret>();
         check::<Cluster>();
         check::<ClusterLoadAssignment>();

@@ -14,6 +14,8 @@ pub type ResourceMap = OrdMap<Arc<str>, Arc<Resource>>;
 /// with a common origin costs as much as its size (invariant 5).
 #[derive(Debug, Clone, Default)]
 pub struct ResourceSet {
+    runtimes: ResourceMap,
+    extension_configs: ResourceMap,
     secrets: ResourceMap,
     clusters: ResourceMap,
     endpoints: ResourceMap,
@@ -25,6 +27,8 @@ impl ResourceSet {
     /// The resources of a type.
     pub fn of(&self, resource_type: ResourceType) -> &ResourceMap {
         match resource_type {
+            ResourceType::Runtime => &self.runtimes,
+            ResourceType::ExtensionConfig => &self.extension_configs,
             ResourceType::Secret => &self.secrets,
             ResourceType::Cluster => &self.clusters,
             ResourceType::Endpoint => &self.endpoints,
@@ -35,6 +39,8 @@ impl ResourceSet {
 
     fn of_mut(&mut self, resource_type: ResourceType) -> &mut ResourceMap {
         match resource_type {
+            ResourceType::Runtime => &mut self.runtimes,
+            ResourceType::ExtensionConfig => &mut self.extension_configs,
             ResourceType::Secret => &mut self.secrets,
             ResourceType::Cluster => &mut self.clusters,
             ResourceType::Endpoint => &mut self.endpoints,

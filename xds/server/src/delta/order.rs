@@ -1,16 +1,18 @@
 //! The push order of types on a delta stream: make before break (invariant 6).
 //!
-//! Clusters go first, then their endpoints, listeners and routes. Secrets wait for nothing. Envoy
+//! Clusters go first, then their endpoints, listeners and routes. Runtime layers, configurations of
+//! filters and secrets wait for nothing, and go before all others in this order. Envoy
 //! does not warm routes: a route to a missing cluster answers 503. So a resource that names a
 //! cluster waits until the client ACKs or NACKs that cluster, however long it takes. Nothing else
 //! waits for clusters, and neither do urgent resources: a withdrawal must not wait for a warming
 //! cluster.
 //!
-//! A listener also waits for its routes, and up to 15 s for the secrets that it names. When a grant
-//! is withdrawn, a recreated filter chain must not start with the old list of callers.
+//! A listener also waits for its routes, and up to 15 s for the secrets and configurations of
+//! filters that it names. When a grant is withdrawn, a recreated filter chain must not start with
+//! the old list of callers.
 //!
-//! Only the first response of a type waits for all clusters, and that of listeners for all secrets,
-//! because a starting client counts itself ready with it. It waits no longer than for a late ACK.
+//! Only the first response of a type waits for all clusters, and that of listeners for all secrets
+//! and configurations of filters, because a starting client counts itself ready with it. It waits no longer than for a late ACK.
 //!
 //! Removals come last, in the order of references.
 
@@ -21,7 +23,7 @@ use tokio::time::Instant;
 
 use super::type_stream::TypeStream;
 use super::{DeltaOutput, DeltaStream};
-use crate::references::{ClientState, REMOVALS, must_wait};
+use crate::references::{ClientState, PARTS, REMOVALS, must_wait};
 
 impl DeltaStream {
     /// Sends everything that may be sent now.
@@ -83,7 +85,7 @@ impl DeltaStream {
     ) {
         let needs: &[_] = match resource_type {
             ResourceType::Listener if !target.of(resource_type).is_empty() => {
-                &[ResourceType::Cluster, ResourceType::Secret]
+                &[ResourceType::Cluster, ResourceType::Secret, ResourceType::ExtensionConfig]
             }
             ResourceType::Listener | ResourceType::Route => &[ResourceType::Cluster],
             _ => &[],
@@ -165,7 +167,10 @@ impl OtherTypes<'_> {
                 let resource = self.target.of(resource_type).get(name);
                 resource.is_some_and(|resource| must_wait(resource, self.target, self))
             }
-            ResourceType::Secret | ResourceType::Cluster => false,
+            ResourceType::Runtime
+            | ResourceType::ExtensionConfig
+            | ResourceType::Secret
+            | ResourceType::Cluster => false,
         }
     }
 }
@@ -183,9 +188,9 @@ impl ClientState for OtherTypes<'_> {
         !self.is(ResourceType::Route, |routes| routes.acked.contains_key(name))
     }
 
-    fn lacks_secret(&self, name: &str) -> bool {
-        self.is(ResourceType::Secret, |secrets| {
-            !secrets.is_lagging() && secrets.is_outdated(name, self.target)
+    fn lacks_part(&self, name: &str) -> bool {
+        PARTS.into_iter().any(|of| {
+            self.is(of, |parts| !parts.is_lagging() && parts.is_outdated(name, self.target))
         })
     }
 }

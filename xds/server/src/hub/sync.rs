@@ -7,6 +7,7 @@ use ironmesh_xds_wire::{ResourceMap, ResourceSet, ResourceType, Version};
 
 use super::{Client, Hub};
 use crate::overlay::Overlay;
+use crate::references::PARTS;
 
 impl Hub {
     /// Whether a client is connected and synced with the set that was published to it last.
@@ -67,8 +68,9 @@ impl Client {
 
 /// Whether a client that has ACKed these versions of a type is synced with these resources.
 fn is_synced(of: ResourceType, acked: Option<&Overlay<Version>>, resources: &ResourceMap) -> bool {
-    // A client requests the secrets that its other resources refer to. The set may have more.
-    let may_lack = of == ResourceType::Secret;
+    // A client requests the secrets and configurations of filters that its other resources refer
+    // to. The set may have more.
+    let may_lack = PARTS.contains(&of);
     let Some(acked) = acked else { return may_lack || resources.is_empty() };
     if !may_lack && acked.len() < resources.len() {
         return false;

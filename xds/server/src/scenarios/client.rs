@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ironmesh_xds_wire::ResourceType::{self, Cluster, Endpoint, Listener, Route, Secret};
+use ironmesh_xds_wire::ResourceType::{
+    self, Cluster, Endpoint, ExtensionConfig, Listener, Route, Runtime, Secret,
+};
 use ironmesh_xds_wire::{Resource, ResourceSet, Version};
 use tokio::time::Instant;
 
@@ -15,7 +17,8 @@ use crate::stream::REMOVAL_GRACE;
 mod observation;
 
 /// The types in the order in which Envoy requests them.
-pub(crate) const ENVOYS_ORDER: [ResourceType; 5] = [Cluster, Endpoint, Secret, Listener, Route];
+pub(crate) const ENVOYS_ORDER: [ResourceType; 7] =
+    [Runtime, Cluster, Endpoint, Secret, Listener, ExtensionConfig, Route];
 
 pub(crate) type ResourceKey = (ResourceType, Arc<str>);
 
@@ -81,6 +84,10 @@ impl<V: Dialect> Client<V> {
     /// otherwise.
     pub(crate) fn subscribe_to(&mut self, set: &ResourceSet) {
         for of in ENVOYS_ORDER {
+            // Envoy requests these types only if its bootstrap or a listener names one.
+            if matches!(of, Runtime | ExtensionConfig) && set.of(of).is_empty() {
+                continue;
+            }
             let names: Vec<_> = set.of(of).keys().map(|name| &**name).collect();
             self.subscribe(of, if of.allows_wildcard() { &[] } else { &names });
         }
@@ -109,8 +116,12 @@ impl<V: Dialect> Client<V> {
         self.nonces_read.clear();
     }
 
-    /// Requests a type on a new stream: with the subscriptions and versions of the earlier one.
+    /// Requests a type on a new stream, if it did on the earlier one: with the subscriptions and
+    /// versions of that.
     pub(crate) fn resume(&mut self, of: ResourceType) {
+        if !self.wanted.contains_key(&of) {
+            return;
+        }
         let request = V::resume_request(self, of);
         self.request(&request);
     }

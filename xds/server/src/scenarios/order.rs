@@ -3,16 +3,23 @@
 use std::time::Duration;
 
 use ironmesh_xds_wire::ResourceSet;
-use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Listener, Route, Secret};
+use ironmesh_xds_wire::ResourceType::{
+    Cluster, Endpoint, ExtensionConfig, Listener, Route, Runtime, Secret,
+};
 
 use super::client::Client;
 use super::dialect::Dialect;
 use crate::stream::ACK_DEADLINE;
 use crate::test_resources::{
-    cluster, endpoints, listener, listener_of, route, route_to, secret, set, urgent,
+    cluster, endpoints, extension_config, listener, listener_of, route, route_to, runtime, secret,
+    set, urgent,
 };
 
 in_both_variants! {
+    runtime_layers_and_extension_configs_are_sent_first,
+    runtime_layer_is_answered_before_all_other_types,
+    listener_waits_for_ack_of_referenced_extension_config,
+    extension_config_is_removed_after_its_listener,
     endpoints_follow_added_or_changed_cluster_without_request,
     endpoints_are_never_sent_before_their_cluster,
     endpoints_do_not_wait_for_pending_change_of_known_cluster,
@@ -394,4 +401,73 @@ fn urgent_bisected_listener_does_not_wait_for_cluster<V: Dialect>() {
     client.ack(Listener);
     assert_eq!(client.has[&(Listener, "l".into())], urgent(&listener_of("l", 1, &["a"])));
     assert!(!client.has.contains_key(&(Cluster, "a".into())));
+}
+
+/// R66: a withdrawal is a runtime key, and the filter that reads it must have the caller's entry
+/// before the list of callers admits the caller.
+fn runtime_layers_and_extension_configs_are_sent_first<V: Dialect>() {
+    let all = |n| {
+        let filter = [extension_config("e", n), runtime("w", n), secret("s", n)];
+        let mut all = set([cluster("a", n), listener_of("l", n, &["e", "s"])]);
+        for one in filter {
+            all.insert(one);
+        }
+        all
+    };
+    let mut client = Client::<V>::settled(&all(1));
+    client.publish(&all(2));
+    assert_eq!(client.take_pushes(), ["RTDS +w", "ECDS +e", "SDS +s", "CDS +a"]);
+    client.ack_all();
+    assert_eq!(client.take_pushes(), ["LDS +l"]);
+}
+
+/// R66: Envoy requests its runtime layers before anything else, and starts after 15 s without an
+/// answer.
+fn runtime_layer_is_answered_before_all_other_types<V: Dialect>() {
+    let mut client = Client::<V>::new();
+    client.publish(&set([cluster("a", 1), runtime("w", 1)]));
+    client.subscribe(Runtime, &["w"]);
+    assert_eq!(client.take_pushes(), ["RTDS +w"]);
+    // A client whose set has no such layer gets an answer too.
+    let mut client = Client::<V>::new();
+    client.publish(&set([cluster("a", 1)]));
+    client.subscribe(Runtime, &["w"]);
+    assert_eq!(client.take_pushes(), [V::either("RTDS -w", "RTDS")]);
+    client.ack(Runtime);
+    assert!(client.take_pushes().is_empty());
+}
+
+/// R65: like [`listener_waits_for_ack_of_referenced_secrets`].
+fn listener_waits_for_ack_of_referenced_extension_config<V: Dialect>() {
+    let all =
+        |e, l, m| set([extension_config("e", e), listener_of("l", l, &["e"]), listener("m", m)]);
+    let mut client = Client::<V>::settled(&all(1, 1, 1));
+    client.publish(&all(2, 2, 2));
+    assert_eq!(client.take_pushes(), ["ECDS +e", "LDS +m"]);
+    client.ack(Listener);
+    client.ack(ExtensionConfig);
+    assert_eq!(client.take_pushes(), ["LDS +l"]);
+    client.ack(Listener);
+    client.publish(&all(3, 3, 2));
+    client.pass(ACK_DEADLINE);
+    assert_eq!(client.take_pushes(), ["ECDS +e", "ECDS late", "LDS +l"]);
+    // The names of configurations and secrets are apart.
+    let other = set([secret("e", 1), listener_of("l", 1, &["e"]), extension_config("f", 1)]);
+    let mut client = Client::<V>::settled(&other);
+    let mut other = other;
+    other.insert(extension_config("f", 2));
+    other.insert(listener_of("l", 2, &["e"]));
+    client.publish(&other);
+    assert_eq!(client.take_pushes(), ["ECDS +f", "LDS +l"]);
+}
+
+/// R53, R65: without its configuration, a filter in use closes every new connection. In the state of
+/// the world, a configuration is never removed.
+fn extension_config_is_removed_after_its_listener<V: Dialect>() {
+    let old = set([extension_config("e", 1), listener_of("l", 1, &["e"])]);
+    let mut client = Client::<V>::settled(&old);
+    client.publish(&set([listener("l", 2)]));
+    assert_eq!(client.take_pushes(), ["LDS +l"]);
+    client.ack(Listener);
+    assert_eq!(client.take_pushes(), V::either(&["ECDS -e"][..], &[]));
 }

@@ -41,6 +41,11 @@ const SERVICES: &[Discovery] = services! {
         "StreamListeners", "DeltaListeners";
     Some(ResourceType::Route), "envoy.service.route.v3.RouteDiscoveryService",
         "StreamRoutes", "DeltaRoutes";
+    Some(ResourceType::Runtime), "envoy.service.runtime.v3.RuntimeDiscoveryService",
+        "StreamRuntime", "DeltaRuntime";
+    Some(ResourceType::ExtensionConfig),
+        "envoy.service.extension.v3.ExtensionConfigDiscoveryService",
+        "StreamExtensionConfigs", "DeltaExtensionConfigs";
     Some(ResourceType::Secret), "envoy.service.secret.v3.SecretDiscoveryService",
         "StreamSecrets", "DeltaSecrets";
 };

@@ -1,7 +1,7 @@
 //! The push order of types on a state-of-the-world stream: make before break (invariant 6).
 //!
-//! As in delta, clusters go first, then their endpoints, listeners and routes; secrets wait for
-//! nothing. Listeners and routes wait for what they name unless they are urgent, and for nothing
+//! As in delta, clusters go first, then their endpoints, listeners and routes; runtime layers,
+//! configurations of filters and secrets wait for nothing. Listeners and routes wait for what they name unless they are urgent, and for nothing
 //! else except with their first response. A removed cluster stays in the state that is sent until
 //! listeners and routes are ACKed, because they may still name it. Nothing refers to a listener: it
 //! is removed with the next push.
@@ -25,6 +25,10 @@ impl SotwStream {
         for whole in [&mut self.clusters, &mut self.listeners] {
             outputs.extend(whole.settle_claim(&target).map(SotwOutput::Acked));
         }
+        let response = self.runtimes.next(&target, self.last_nonce + 1, now, |_| false);
+        self.send(response, outputs);
+        let response = self.extension_configs.next(&target, self.last_nonce + 1, now, |_| false);
+        self.send(response, outputs);
         let response = self.secrets.next(&target, self.last_nonce + 1, now, |_| false);
         self.send(response, outputs);
         self.push_clusters(&target, true, now, outputs);
@@ -52,6 +56,8 @@ impl SotwStream {
         for (of, exchange) in self.exchanges_mut() {
             exchange.subscription.share(target.of(of));
         }
+        self.runtimes.acked.share(target.of(ResourceType::Runtime));
+        self.extension_configs.acked.share(target.of(ResourceType::ExtensionConfig));
         self.secrets.acked.share(target.of(ResourceType::Secret));
         self.clusters.acked.share(target.of(ResourceType::Cluster));
         self.endpoints.acked.share(target.of(ResourceType::Endpoint));
@@ -68,17 +74,19 @@ impl SotwStream {
         if self.listeners.exchange.is_busy()
             || (self.listeners.owes_response
                 && self.listeners.exchange.is_fresh
-                && (self.are_clusters_pending(target) || self.are_secrets_pending(target)))
+                && (self.are_clusters_pending(target) || self.are_parts_pending(target)))
         {
             return;
         }
-        let (clusters, secrets, routes) = (&self.clusters, &self.secrets, &self.routes);
-        let client = OtherTypes { clusters, secrets, routes, target };
+        let (clusters, routes) = (&self.clusters, &self.routes);
+        let parts = [&self.secrets, &self.extension_configs];
+        let client = OtherTypes { clusters, parts, routes, target };
         let hold = |listener: &Resource| must_wait(listener, target, &client);
         let Some(state) = self.listeners.due(target, false, hold) else { return };
         let (response, _) = self.listeners.push(state, self.last_nonce + 1, now);
         self.send(Some(response), outputs);
         self.secrets.allow_repeat();
+        self.extension_configs.allow_repeat();
         self.routes.allow_repeat();
     }
 
@@ -107,15 +115,16 @@ impl SotwStream {
             && (clusters.exchange.is_busy() || clusters.due(target, true, |_| false).is_some())
     }
 
-    /// The same for secrets, if there are listeners that may name them.
-    fn are_secrets_pending(&mut self, target: &ResourceSet) -> bool {
+    /// The same for secrets and configurations of filters, if there are listeners that may name them.
+    fn are_parts_pending(&mut self, target: &ResourceSet) -> bool {
         if target.of(ResourceType::Listener).is_empty() {
             return false;
         }
-        let secrets = &mut self.secrets;
-        let is_busy = secrets.exchange.is_busy();
-        let has_begun = secrets.exchange.subscription.has_begun;
-        !secrets.exchange.is_lagging && (is_busy || (has_begun && secrets.has_updates(target)))
+        [&mut self.secrets, &mut self.extension_configs].into_iter().any(|parts| {
+            let is_busy = parts.exchange.is_busy();
+            let has_begun = parts.exchange.subscription.has_begun;
+            !parts.exchange.is_lagging && (is_busy || (has_begun && parts.has_updates(target)))
+        })
     }
 
     fn push_clusters(
@@ -173,7 +182,8 @@ impl SotwStream {
 /// The other types of the stream, for checks of a listener's references.
 struct OtherTypes<'a> {
     clusters: &'a Whole,
-    secrets: &'a Partial,
+    /// Secrets and configurations of filters.
+    parts: [&'a Partial; 2],
     routes: &'a Partial,
     target: &'a ResourceSet,
 }
@@ -191,7 +201,9 @@ impl ClientState for OtherTypes<'_> {
         !self.routes.acked.contains_key(name)
     }
 
-    fn lacks_secret(&self, name: &str) -> bool {
-        !self.secrets.exchange.is_lagging && self.secrets.is_outdated(name, self.target)
+    fn lacks_part(&self, name: &str) -> bool {
+        self.parts
+            .iter()
+            .any(|parts| !parts.exchange.is_lagging && parts.is_outdated(name, self.target))
     }
 }

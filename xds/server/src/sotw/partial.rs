@@ -1,5 +1,5 @@
-//! Endpoints, routes or secrets of a stream: a response has some of them, and others stay unchanged
-//! (R42).
+//! Resources of a stream of any type but clusters and listeners: a response has some of them, and
+//! others stay unchanged (R42).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ironmesh_xds_wire::ResourceType::{self, Cluster, Endpoint, Listener, Route, Secret};
+use ironmesh_xds_wire::ResourceType::{
+    self, Cluster, Endpoint, ExtensionConfig, Listener, Route, Runtime, Secret,
+};
 use ironmesh_xds_wire::{Resource, Version};
 
 use super::Client;
@@ -97,6 +99,8 @@ fn line(what: &str, news: &[Arc<Resource>], removed: &BTreeSet<Arc<str>>) -> Str
 
 fn short(of: ResourceType) -> &'static str {
     match of {
+        Runtime => "RTDS",
+        ExtensionConfig => "ECDS",
         Secret => "SDS",
         Cluster => "CDS",
         Endpoint => "EDS",
