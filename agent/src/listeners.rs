@@ -60,6 +60,8 @@ impl ListenerSettings {
             hosts,
             access_log_dir: self.access_log_dir.clone(),
             certificates: CertificateSource::default(),
+            // The bootstrap says its own version.
+            bootstrap_version: 0,
             unknown: Vec::new(),
         })
     }

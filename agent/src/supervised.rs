@@ -171,6 +171,7 @@ fn with_settings(workload: Workload, settings: &AgentSettings) -> Workload {
         hosts,
         // Its agent runs beside a supervised Envoy. One that is run by hand may have none.
         certificates: CertificateSource::Agent,
+        bootstrap_version: known.bootstrap_version,
         unknown: known.unknown,
     };
     let admin = match admin_tcp {

@@ -34,6 +34,42 @@ pub struct TcpAccess {
     /// The mesh's count at the last withdrawal from this port, or else when the port was added. Proxies end the
     /// connections when it changes.
     pub withdrawals: u64,
+    /// The accounts that were withdrawn and not granted again, the last ones, oldest first. Proxies end their connections,
+    /// and those of no other caller, if their bootstrap allows that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub withdrawn: Vec<ServiceAccount>,
+    /// The accounts that policy named last, while all or a whole namespace are callers.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub named_before: BTreeSet<ServiceAccount>,
+}
+
+impl TcpAccess {
+    /// The maximum number of withdrawn accounts. Their connections end within the drain time, so more are of no use.
+    pub const MAX_WITHDRAWN: usize = 64;
+
+    /// The callers whose connections a withdrawal can end apart from those of others: policy names them, or did so before
+    /// it allowed all.
+    pub fn named(&self) -> &BTreeSet<ServiceAccount> {
+        match &self.callers {
+            Callers::These(accounts) => accounts,
+            Callers::Anyone | Callers::AnyoneIn(_) => &self.named_before,
+        }
+    }
+
+    /// Notes the accounts that have lost their access since `before`, and those that have it again.
+    fn note_withdrawn(&mut self, before: &Self) {
+        let is_out = |account: &&ServiceAccount| !self.callers.contain(account);
+        let lost: Vec<_> = before.named().iter().filter(is_out).cloned().collect();
+        let earlier = before.withdrawn.iter().filter(is_out).filter(|one| !lost.contains(one));
+        let mut withdrawn: Vec<_> = earlier.cloned().collect();
+        withdrawn.extend(lost);
+        withdrawn.drain(..withdrawn.len().saturating_sub(Self::MAX_WITHDRAWN));
+        self.withdrawn = withdrawn;
+        if !matches!(self.callers, Callers::These(_)) {
+            let named = before.named().iter().filter(|account| self.callers.contain(account));
+            self.named_before = named.cloned().collect();
+        }
+    }
 }
 
 /// A set of callers.
@@ -95,16 +131,22 @@ pub(crate) fn tcp_accesses(
                 Some(OpenCallers::Namespace(namespace)) => Callers::AnyoneIn(namespace.clone()),
                 None => strict_callers(specification, grants, service, port),
             };
-            // A new port gets its number below, when all withdrawals are counted.
-            let mut withdrawals = u64::MAX;
+            let mut access = TcpAccess {
+                callers,
+                // A new port gets its number below, when all withdrawals are counted.
+                withdrawals: u64::MAX,
+                withdrawn: Vec::new(),
+                named_before: BTreeSet::new(),
+            };
             if let Some(old) = before.ports.get(&service_port) {
-                withdrawals = old.withdrawals;
-                if !callers.include(&old.callers) {
+                access.withdrawals = old.withdrawals;
+                access.note_withdrawn(old);
+                if !access.callers.include(&old.callers) {
                     accesses.withdrawals = accesses.withdrawals.wrapping_add(1);
-                    withdrawals = accesses.withdrawals;
+                    access.withdrawals = accesses.withdrawals;
                 }
             }
-            accesses.ports.insert(service_port, TcpAccess { callers, withdrawals });
+            accesses.ports.insert(service_port, access);
         }
     }
     let gone = before

@@ -99,6 +99,7 @@ mod tests {
             json!("x"),
             json!({ "access_log_dir": "log" }),
             json!({ "certificates": "vault" }),
+            json!({ "bootstrap_version": -1 }),
             json!({ "upstreams": [{ "service": "a" }] }),
         ] {
             node_metadata(&node(bad)).unwrap_err();
@@ -119,6 +120,7 @@ mod tests {
             hosts: vec!["a.example:443=14443".parse().unwrap()],
             access_log_dir: Some("/var/log/envoy".parse().unwrap()),
             certificates: CertificateSource::Agent,
+            bootstrap_version: 1,
             unknown: Vec::new(),
         };
         let written = serde_json::to_value(&full).unwrap();

@@ -174,6 +174,9 @@ struct ProxyEntry {
     /// Where it gets its certificates from.
     #[serde(default)]
     certificates: CertificateSource,
+    /// The version of its bootstrap.
+    #[serde(default)]
+    bootstrap_version: u32,
     #[serde(default)]
     labels: Labels,
     locality: Option<String>,
@@ -210,14 +213,15 @@ impl ProxyEntry {
                 Timestamp::MAX,
             )
         };
-        let Self { bind, app_address, upstreams, hosts, access_log_dir, certificates, .. } = self;
+        let Self { bind, app_address, upstreams, hosts, access_log_dir, .. } = self;
         let metadata = NodeMetadata {
             bind,
             app_address,
             upstreams,
             hosts,
             access_log_dir,
-            certificates,
+            certificates: self.certificates,
+            bootstrap_version: self.bootstrap_version,
             unknown: Vec::new(),
         };
         Labelled { label: self.label, proxy: Proxy { record, metadata } }

@@ -35,6 +35,10 @@ pub struct NodeMetadata {
     /// Where it gets its service certificates from.
     #[serde(default, skip_serializing_if = "CertificateSource::is_default")]
     pub certificates: CertificateSource,
+    /// The version of its bootstrap: what its Envoy can do besides reading resources. Default: 0, a bootstrap from before
+    /// there were versions.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub bootstrap_version: u32,
     /// The unknown fields that the proxy reports, escaped, for a finding.
     #[serde(skip)]
     pub unknown: Vec<String>,
@@ -42,8 +46,28 @@ pub struct NodeMetadata {
 
 impl NodeMetadata {
     /// The names of the fields that this version reads.
-    pub const FIELDS: &[&str] =
-        &["bind", "app_address", "upstreams", "hosts", "access_log_dir", "certificates"];
+    pub const FIELDS: &[&str] = &[
+        "bind",
+        "app_address",
+        "upstreams",
+        "hosts",
+        "access_log_dir",
+        "certificates",
+        "bootstrap_version",
+    ];
+
+    /// The version of bootstraps written now. Version 1 added the runtime layer for withdrawals and internal listeners.
+    pub const BOOTSTRAP_VERSION: u32 = 1;
+
+    /// Whether a withdrawal from a TCP port can end only the withdrawn caller's connections (docs/decisions/0079).
+    pub fn ends_single_callers(&self) -> bool {
+        self.bootstrap_version >= 1
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(version: &u32) -> bool {
+    *version == 0
 }
 
 /// Where a proxy gets its service certificates from.

@@ -157,3 +157,55 @@ fn readded_port_has_a_new_withdrawal_count() {
     let closed = step(&specification(None, &[], None), &TcpAccesses::default());
     assert_eq!(step(&MeshSpecification::default(), &closed).withdrawals, 0);
 }
+
+/// The mode, the callers, the withdrawn accounts, and those with chains of their own.
+type Step<'a> = (Option<Mode>, &'a [&'a str], &'a [&'a str], &'a [&'a str]);
+
+#[test]
+fn withdrawn_accounts_are_noted_until_their_next_grant() {
+    let port = ServicePort::new("warehouse".parse().unwrap(), LEDGER);
+    let permissive = Some(Mode::Permissive);
+    let steps: [Step<'_>; 9] = [
+        (None, &["a", "b"], &[], &["a", "b"]),
+        (None, &["b", "c"], &["a"], &["b", "c"]),
+        (None, &["c"], &["a", "b"], &["c"]),
+        (None, &["a", "c"], &["b"], &["a", "c"]),
+        // All are callers: those that policy named stay apart.
+        (permissive, &[], &[], &["a", "c"]),
+        (None, &["a"], &["c"], &["a"]),
+        (None, &[], &["c", "a"], &[]),
+        (permissive, &[], &[], &[]),
+        // Nothing tells which accounts had connections.
+        (None, &["b"], &[], &["b"]),
+    ];
+    let mut accesses = TcpAccesses::default();
+    for (mode, callers, withdrawn, named) in steps {
+        accesses = accesses_of(&specification(mode, callers, None), Mode::Strict, &accesses);
+        let access = &accesses.ports[&port];
+        let accounts = |names: &[&str]| names.iter().map(|name| account(name)).collect::<Vec<_>>();
+        assert_eq!(access.withdrawn, accounts(withdrawn), "{mode:?} {callers:?}");
+        assert_eq!(access.named().iter().cloned().collect::<Vec<_>>(), accounts(named));
+    }
+}
+
+#[test]
+fn withdrawn_accounts_are_limited_to_the_last() {
+    let port = ServicePort::new("warehouse".parse().unwrap(), LEDGER);
+    let names: Vec<_> = (100..200).map(|number| format!("a{number}")).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let mut accesses = TcpAccesses::default();
+    for callers in [&names[..], &names[50..], &[]] {
+        accesses = accesses_of(&specification(None, callers, None), Mode::Strict, &accesses);
+    }
+    let withdrawn = &accesses.ports[&port].withdrawn;
+    assert_eq!(withdrawn.len(), TcpAccess::MAX_WITHDRAWN);
+    assert_eq!(withdrawn.last(), Some(&account("a199")));
+}
+
+#[test]
+fn access_stored_by_an_earlier_version_is_read() {
+    let stored = r#"{"callers":{"these":["default/a"]},"withdrawals":3}"#;
+    let access: TcpAccess = serde_json::from_str(stored).unwrap();
+    assert!(access.withdrawn.is_empty() && access.withdrawals == 3);
+    assert_eq!(serde_json::to_string(&access).unwrap(), stored);
+}
