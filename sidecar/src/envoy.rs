@@ -33,6 +33,9 @@ pub const CONTROL_PLANE_CLUSTER: &str = "ironmesh-control-plane";
 /// refer to it.
 pub const CERTIFICATES_CLUSTER: &str = "ironmesh-certificates";
 
+/// The name of the runtime layer, in bootstraps of version 1 and later, that says which callers are withdrawn.
+pub const WITHDRAWALS_LAYER: &str = "ironmesh-withdrawals";
+
 /// The name of the main configuration file.
 pub const CONFIGURATION: &str = "envoy.yaml";
 /// The name of the file that holds the proxy's certificate.

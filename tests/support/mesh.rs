@@ -255,6 +255,9 @@ impl Mesh {
         if let Some(address) = options.name_server {
             set_name_server(&folder, address);
         }
+        if options.first_bootstrap {
+            remove_withdrawals(&folder);
+        }
         folder
     }
 
@@ -324,6 +327,20 @@ fn select_sotw(folder: &Path) {
     let sotw = delta.replace("DELTA_GRPC", "GRPC");
     assert_ne!(sotw, delta, "the bootstrap has no DELTA_GRPC");
     fs::write(&file, sotw).unwrap();
+}
+
+/// Changes a bootstrap to one from before there were versions.
+fn remove_withdrawals(folder: &Path) {
+    let file = folder.join("envoy.yaml");
+    let mut bootstrap: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    let layers = bootstrap.pointer_mut("/layered_runtime/layers").unwrap();
+    let layers = layers.as_array_mut().unwrap();
+    layers.retain(|layer| layer.get("rtds_layer").is_none());
+    assert_eq!(layers.len(), 1, "the bootstrap has one other layer");
+    let metadata = bootstrap.pointer_mut("/node/metadata/ironmesh").unwrap();
+    metadata.as_object_mut().unwrap().remove("bootstrap_version").unwrap();
+    bootstrap.as_object_mut().unwrap().remove("bootstrap_extensions").unwrap();
+    fs::write(&file, bootstrap.to_string()).unwrap();
 }
 
 fn set_name_server(folder: &Path, address: SocketAddr) {

@@ -21,6 +21,7 @@ pub struct ProxyOptions {
     pub(crate) drain_seconds: u32,
     pub(crate) sotw: bool,
     pub(crate) name_server: Option<SocketAddr>,
+    pub(crate) first_bootstrap: bool,
 }
 
 impl ProxyOptions {
@@ -41,6 +42,7 @@ impl ProxyOptions {
             drain_seconds: 30,
             sotw: false,
             name_server: None,
+            first_bootstrap: false,
         }
     }
 
@@ -125,6 +127,14 @@ impl ProxyOptions {
     #[must_use]
     pub fn sotw(mut self) -> Self {
         self.sotw = true;
+        self
+    }
+
+    /// Selects the bootstrap from before there were versions: without the runtime layer for
+    /// withdrawals.
+    #[must_use]
+    pub fn first_bootstrap(mut self) -> Self {
+        self.first_bootstrap = true;
         self
     }
 

@@ -3,9 +3,12 @@
 
 use std::net::IpAddr;
 
+use ironmesh_catalog::NodeMetadata;
 use serde_json::{Value, json};
 
-use super::{CERTIFICATE, CONFIGURATION, CONTROL_PLANE_CLUSTER, EnvoyPorts, KEY, ROOTS};
+use super::{
+    CERTIFICATE, CONFIGURATION, CONTROL_PLANE_CLUSTER, EnvoyPorts, KEY, ROOTS, WITHDRAWALS_LAYER,
+};
 use crate::{File, Workload};
 
 /// The largest RE2 program that Envoy accepts. Its default, 100, rejects `[^/]{1,64}`.
@@ -61,6 +64,8 @@ impl Bootstrap<'_> {
     /// The content of the main configuration file.
     pub(super) fn configuration(&self) -> Value {
         let workload = self.workload;
+        let bootstrap_version = NodeMetadata::BOOTSTRAP_VERSION;
+        let metadata = NodeMetadata { bootstrap_version, ..workload.metadata.clone() };
         let own = [self.control_plane_cluster(), self.admin_cluster()];
         let clusters: Vec<_> = own
             .into_iter()
@@ -71,7 +76,7 @@ impl Bootstrap<'_> {
             "node": {
                 "id": workload.id.to_string(),
                 "cluster": workload.service.to_string(),
-                "metadata": { "ironmesh": workload.metadata },
+                "metadata": { "ironmesh": metadata },
             },
             "admin": { "address": self.admin_address() },
             "dynamic_resources": {
@@ -98,12 +103,29 @@ impl Bootstrap<'_> {
                 "listeners": [self.metrics_listener()],
                 "clusters": clusters,
             },
-            "layered_runtime": { "layers": [{
-                "name": "ironmesh",
-                "static_layer": {
-                    "re2": { "max_program_size": { "error_level": RE2_PROGRAM_SIZE } },
+            "layered_runtime": { "layers": [
+                {
+                    "name": "ironmesh",
+                    "static_layer": {
+                        "re2": { "max_program_size": { "error_level": RE2_PROGRAM_SIZE } },
+                    },
                 },
-            }]},
+                // Envoy requests it first, and starts after 15 s without an answer.
+                {
+                    "name": WITHDRAWALS_LAYER,
+                    "rtds_layer": {
+                        "name": WITHDRAWALS_LAYER,
+                        "rtds_config": { "ads": {}, "resource_api_version": "V3" },
+                    },
+                },
+            ]},
+            // Connections to a TCP port go on to a listener without a socket, which has a filter chain per caller.
+            "bootstrap_extensions": [{
+                "name": "envoy.bootstrap.internal_listener",
+                "typed_config": {
+                    "@type": "type.googleapis.com/envoy.extensions.bootstrap.internal_listener.v3.InternalListener",
+                },
+            }],
             "overload_manager": { "resource_monitors": [{
                 "name": "envoy.resource_monitors.global_downstream_max_connections",
                 "typed_config": {
