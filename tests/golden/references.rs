@@ -65,6 +65,12 @@ fn walk(value: &Value, found: &mut Vec<(ResourceType, String)>) {
                         let names = inner.as_array().into_iter().flatten().filter(by_ads);
                         found.extend(names.map(|one| (ResourceType::Secret, name_of(one))));
                     }
+                    "filters" => {
+                        let is_found = |one: &&Value| one.get("configDiscovery").is_some();
+                        let names = inner.as_array().into_iter().flatten().filter(is_found);
+                        found
+                            .extend(names.map(|one| (ResourceType::ExtensionConfig, name_of(one))));
+                    }
                     "cluster" => found.push((ResourceType::Cluster, text(inner))),
                     "clusters" => {
                         found.extend(each_named().map(|name| (ResourceType::Cluster, name)));

@@ -39,7 +39,12 @@ pub(super) fn of(
         let called = service.and_then(|service| callers.remove(&service.account));
         let upstreams = upstreams(specification, &called.unwrap_or_default());
         let access_log_dir = Some(LogFolder::assumed());
-        let metadata = NodeMetadata { upstreams, access_log_dir, ..NodeMetadata::default() };
+        let metadata = NodeMetadata {
+            upstreams,
+            access_log_dir,
+            bootstrap_version: NodeMetadata::BOOTSTRAP_VERSION,
+            ..NodeMetadata::default()
+        };
         Proxy { record, metadata }
     });
     let proxies = proxies.collect();

@@ -14,7 +14,7 @@ use crate::egress::upstream::Opened;
 use crate::rate_limit::{counted, global};
 use crate::shared::{Changes, Scope, Shared};
 use crate::telemetry::ServiceTelemetry;
-use crate::{egress, inbound, ingress, outbound, telemetry, upstream};
+use crate::{egress, inbound, ingress, outbound, telemetry, upstream, withdrawals};
 
 /// A proxy is enrolled for a service that policy does not define.
 const SERVICE_UNKNOWN: Code = Code(403);
@@ -137,7 +137,26 @@ impl Compiler {
             self.upstreams(proxy, account, &scope, telemetry, &mut compiled);
         }
         self.inbound(proxy, &served, &mut compiled);
+        if proxy.metadata.ends_single_callers() {
+            let layer = self.withdrawals(&served);
+            compiled.resources.insert(layer);
+        }
         compiled
+    }
+
+    /// The withdrawn callers of the TCP ports that a proxy serves. Also a closed port may have
+    /// connections that have not ended yet.
+    fn withdrawals(&mut self, served: &[&Arc<Service>]) -> Arc<Resource> {
+        let accesses = &self.shared.snapshot.tcp_accesses.ports;
+        let ports = served.iter().flat_map(|service| service.service_ports());
+        let accesses = ports.filter_map(|(port, _)| accesses.get_key_value(&port));
+        let mut keys = accesses
+            .flat_map(|(port, access)| access.withdrawn.iter().map(move |account| (port, account)))
+            .peekable();
+        if keys.peek().is_none() {
+            return self.shared.no_withdrawals();
+        }
+        self.shared.encoder.encode(&withdrawals::layer(keys))
     }
 
     /// Adds the clusters of collectors.
@@ -271,10 +290,17 @@ impl Compiler {
             let listener = counted::listener(proxy, service_port, &limit);
             compiled.insert_required(encoder.encode_urgent(&listener));
         }
+        let by_caller = proxy.metadata.ends_single_callers();
+        if by_caller {
+            for resource in self.shared.by_caller(service, service_port, access) {
+                compiled.insert_required(resource);
+            }
+        }
         let settings = self.shared.upstream_settings();
         Some(inbound::tcp_filter_chain(
             &snapshot,
             proxy.metadata.certificates,
+            by_caller,
             service,
             service_port,
             access,

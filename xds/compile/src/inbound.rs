@@ -34,7 +34,7 @@ use crate::secret::{self, ROOTS};
 use crate::shape::{CONNECT_TIMEOUT, health_status, lb_endpoint, listener, never_panic};
 use crate::telemetry::ServiceTelemetry;
 use crate::tls::{self, MESH_ALPN};
-use crate::{names, rate_limit, rbac, tcp};
+use crate::{callers, names, rate_limit, rbac, tcp, withdrawals};
 
 /// The name of the inbound listener.
 pub const LISTENER: &str = "inbound";
@@ -114,10 +114,14 @@ pub(crate) fn filters(protocol: Protocol, global: Option<&GlobalHttpLimit>) -> V
 /// handshake. Afterwards would be too late if the server speaks first.
 ///
 /// It accepts as many connections as `settings` allow. Envoy ends the connections of a changed
-/// chain within its drain time: so the name counts the withdrawals.
+/// chain within its drain time: so the name counts the withdrawals. If `by_caller`, it serves
+/// connections through chains of single callers, never changes by a withdrawal, and ends the
+/// withdrawn caller's connections by a filter (docs/decisions/0079).
+#[expect(clippy::too_many_arguments, reason = "a chain depends on all of them")]
 pub(crate) fn tcp_filter_chain(
     snapshot: &Snapshot,
     source: CertificateSource,
+    by_caller: bool,
     service: &Service,
     port: &ServicePort,
     access: &TcpAccess,
@@ -132,13 +136,19 @@ pub(crate) fn tcp_filter_chain(
     let is_counted = settings.global_tcp(service).is_some();
     let cluster =
         if is_counted { names::counted_cluster(port) } else { names::local_cluster(port) };
+    let (cluster, name) = if by_caller {
+        (names::callers_cluster(port), format!("inbound|{port}|callers"))
+    } else {
+        (cluster, format!("inbound|{port}|{}", access.withdrawals))
+    };
+    let by_caller = by_caller.then(|| [withdrawals::filter(port), callers::name_caller()]);
     let max_duration = service.max_connection_duration;
     let proxy =
         tcp::to_application(stat_prefix(port), cluster, is_audited, max_duration, telemetry);
     FilterChain {
-        name: format!("inbound|{port}|{}", access.withdrawals),
+        name,
         transport_socket: tls::downstream(&service.account, source, &peers),
-        filters: local.into_iter().chain([proxy]).collect(),
+        filters: by_caller.into_iter().flatten().chain(local).chain([proxy]).collect(),
         ..chain(snapshot, port)
     }
 }

@@ -10,6 +10,7 @@
 //! Start reading at [`Compiler::compile`].
 
 mod audit_log;
+mod callers;
 mod compiler;
 mod condition;
 mod destination;
@@ -46,6 +47,7 @@ mod tests;
 mod tls;
 mod treatment;
 mod upstream;
+mod withdrawals;
 
 pub use compiler::{Compiled, Compiler};
 pub use shared::Changes;

@@ -16,6 +16,30 @@ const LOCAL: &str = "|local";
 /// How the names of clusters end that lead there by way of a rate limit service.
 const COUNTED: &str = "|counted";
 
+/// How the names of clusters end that lead to the chains of single callers.
+const BY_CALLER: &str = "|callers";
+
+/// How the names of listeners begin that have the chains of single callers.
+const CALLERS_LISTENER: &str = "callers|";
+
+/// How the names of filters begin that end the connections of withdrawn callers.
+const WITHDRAWN: &str = "withdrawn:";
+
+/// The filter of a TCP port that ends the connections of withdrawn callers, and its configuration.
+pub fn withdrawals_filter(port: &ServicePort) -> String {
+    format!("{WITHDRAWN}{port}")
+}
+
+/// The cluster through which connections to a TCP port go to the chain of their caller.
+pub fn callers_cluster(port: &ServicePort) -> String {
+    format!("{port}{BY_CALLER}")
+}
+
+/// The listener behind [`callers_cluster`].
+pub fn callers_listener(port: &ServicePort) -> String {
+    format!("{CALLERS_LISTENER}{port}")
+}
+
 /// The cluster of the applications behind a proxy.
 pub fn local_cluster(port: &ServicePort) -> String {
     format!("{port}{LOCAL}")
@@ -46,14 +70,14 @@ pub fn port_of_local_cluster(name: &str) -> Option<ServicePort> {
     name.strip_suffix(LOCAL)?.parse().ok()
 }
 
-/// The service port of a [`local_cluster`] or a [`counted_cluster`].
+/// The service port of a [`local_cluster`], a [`counted_cluster`] or a [`callers_cluster`].
 pub fn port_of_own_cluster(name: &str) -> Option<ServicePort> {
-    name.strip_suffix(LOCAL).or_else(|| name.strip_suffix(COUNTED))?.parse().ok()
+    [LOCAL, COUNTED, BY_CALLER].iter().find_map(|suffix| name.strip_suffix(suffix))?.parse().ok()
 }
 
 /// Whether a cluster leads to a proxy's own applications, and so is another thing for each proxy.
 pub fn is_own_cluster(name: &str) -> bool {
-    [LOCAL, COUNTED].iter().any(|suffix| name.ends_with(suffix))
+    [LOCAL, COUNTED, BY_CALLER].iter().any(|suffix| name.ends_with(suffix))
 }
 
 /// The service port whose callers a resource decides about: an inbound route configuration, or the list of
@@ -72,7 +96,7 @@ mod tests {
         assert_eq!(local_cluster(&port), "shop/bookstore|14001|local");
         assert_eq!(port_of_local_cluster(&local_cluster(&port)), Some(port.clone()));
         assert_eq!(port_of_local_cluster(&counted_cluster(&port)), None);
-        for own in [local_cluster(&port), counted_cluster(&port)] {
+        for own in [local_cluster(&port), counted_cluster(&port), callers_cluster(&port)] {
             assert!(is_own_cluster(&own));
             assert_eq!(port_of_own_cluster(&own), Some(port.clone()));
         }

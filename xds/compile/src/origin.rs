@@ -42,7 +42,7 @@ pub fn origins(
     error: &str,
 ) -> Vec<Origin> {
     let mut trace = Trace { snapshot, error, quoted: Vec::new(), others: Vec::new() };
-    let prefixes = ["inbound|", "upstream|", "ingress|", "counted|"];
+    let prefixes = ["inbound|", "upstream|", "ingress|", "counted|", "callers|", "withdrawn:"];
     let rest = prefixes.into_iter().find_map(|prefix| name.strip_prefix(prefix));
     let rest = rest.or_else(|| name.strip_prefix("authz:")).unwrap_or(name);
     if let Ok(secret) = name.parse::<ServiceSecret>() {
@@ -57,7 +57,8 @@ pub fn origins(
             trace.account(&account);
         }
     } else if let Some((service, port)) = service_port(snapshot, rest) {
-        let is_authorization = name.starts_with("inbound|") || name.starts_with("authz:");
+        let is_authorization =
+            ["inbound|", "authz:", "withdrawn:"].iter().any(|prefix| name.starts_with(prefix));
         // The rules of an external service are in the routes of its callers.
         let has_rules = is_authorization || service.external.is_some();
         if has_rules && resource_type != ResourceType::Listener {

@@ -16,6 +16,10 @@ use serde_json::{Map, Value, json};
 const FILE_ACCESS_LOG: &str =
     "type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog";
 
+/// The type of the extension for listeners without a socket.
+const INTERNAL_LISTENERS: &str =
+    "type.googleapis.com/envoy.extensions.bootstrap.internal_listener.v3.InternalListener";
+
 /// Placeholders for the certificates of all service accounts, and for the roots of the mesh.
 #[derive(Debug, Clone)]
 pub struct PlaceholderSecrets {
@@ -169,6 +173,10 @@ impl Rendering {
                 "name": "ironmesh",
                 "static_layer": { "re2": { "max_program_size": { "error_level": 1000 } } },
             }]},
+            "bootstrap_extensions": [{
+                "name": "envoy.bootstrap.internal_listener",
+                "typed_config": { "@type": INTERNAL_LISTENERS },
+            }],
         })
     }
 }
@@ -204,7 +212,7 @@ fn with_endpoints(mut cluster: Value, endpoints: Option<Value>) -> Value {
     cluster
 }
 
-/// Inlines routes, and removes references to SDS.
+/// Inlines routes and configurations of filters, and removes references to SDS.
 fn make_inline(value: &mut Value, resources: &ResourceSet, routes: &mut BTreeSet<String>) {
     match value {
         Value::Array(items) => {
@@ -217,6 +225,13 @@ fn make_inline(value: &mut Value, resources: &ResourceSet, routes: &mut BTreeSet
             // The file of an access log is on the proxy's machine.
             if fields.get("@type").and_then(Value::as_str) == Some(FILE_ACCESS_LOG) {
                 fields.insert("path".to_owned(), json!("/dev/null"));
+            }
+            if fields.remove("configDiscovery").is_some()
+                && let Some(name) = fields.get("name").and_then(Value::as_str)
+                && let Some(config) = resources.of(ResourceType::ExtensionConfig).get(name)
+            {
+                let config = config.to_json().get("typedConfig").cloned().unwrap_or_default();
+                fields.insert("typedConfig".to_owned(), config);
             }
             if let Some(name) = fields.remove("rds").and_then(|mut rds| route_name(&mut rds)) {
                 let found = resources.of(ResourceType::Route).get(&*name);

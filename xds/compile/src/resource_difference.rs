@@ -43,10 +43,13 @@ impl ResourceDifference {
         let Some(mut before) = listener(self.before.as_ref()) else { return Vec::new() };
         let after = listener(self.after.as_ref());
         let chains = std::mem::take(&mut before.filter_chains);
+        // What selects a chain affects new connections only.
+        before.filter_chain_matcher = None;
         let stays = |chain: &FilterChain| {
             let Some(after) = &after else { return false };
             // Everything except the chains.
-            let rest = Listener { filter_chains: Vec::new(), ..after.clone() };
+            let rest =
+                Listener { filter_chains: Vec::new(), filter_chain_matcher: None, ..after.clone() };
             rest == before && after.filter_chains.contains(chain)
         };
         let drained = chains.iter().filter(|chain| !stays(chain));

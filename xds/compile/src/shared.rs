@@ -4,6 +4,7 @@
 //! keeps the earlier value: so the sets of all proxies continue to share it.
 
 mod agent_fed;
+mod by_caller;
 mod localities;
 mod reissued;
 mod touched;
@@ -26,8 +27,9 @@ use crate::index::PolicyIndex;
 use crate::limits::Limits;
 use crate::mirrors::Mirrors;
 use crate::outbound::ByHost;
-use crate::{external, inbound, outbound, revoked, secret, telemetry, upstream};
+use crate::{external, inbound, outbound, revoked, secret, telemetry, upstream, withdrawals};
 use agent_fed::AgentFed;
+use by_caller::ByCaller;
 use localities::Views;
 use reissued::Reissued;
 
@@ -51,6 +53,9 @@ pub(crate) struct Shared {
     localized: BTreeMap<ServiceAccount, BTreeMap<Locality, ResourceMap>>,
     inbound_routes: BTreeMap<ServicePort, Arc<Resource>>,
     tcp_authorizations: BTreeMap<ServicePort, Arc<Resource>>,
+    by_caller: ByCaller,
+    /// The runtime layer of proxies without a withdrawn caller.
+    no_withdrawals: Arc<Resource>,
     upstream_routes: BTreeMap<(ServiceAccount, ServicePort), Arc<Resource>>,
     certificates: BTreeMap<ServiceAccount, Option<AccountCertificate>>,
     trust_bundle: Arc<Resource>,
@@ -122,6 +127,8 @@ impl Shared {
             localized: BTreeMap::new(),
             inbound_routes: BTreeMap::new(),
             tcp_authorizations: BTreeMap::new(),
+            by_caller: ByCaller::default(),
+            no_withdrawals: encoder.encode(&withdrawals::layer([])),
             upstream_routes: BTreeMap::new(),
             certificates: BTreeMap::new(),
             collectors: BTreeMap::new(),
@@ -294,6 +301,11 @@ impl Shared {
         let resource = self.encoder.encode(&secret);
         self.tcp_authorizations.insert(port.clone(), Arc::clone(&resource));
         resource
+    }
+
+    /// The runtime layer of proxies without a withdrawn caller.
+    pub(crate) fn no_withdrawals(&self) -> Arc<Resource> {
+        Arc::clone(&self.no_withdrawals)
     }
 
     /// The routes of a declared HTTP upstream of `account`, whose scope is given.

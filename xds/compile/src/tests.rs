@@ -2,6 +2,7 @@
 //! lists and splits of all shapes, since the compiler must stay closed if validation fails.
 
 mod agent_fed;
+mod by_caller;
 mod egress;
 mod fallback;
 mod handover;
@@ -25,6 +26,7 @@ use ironmesh_xds_wire::{ResourceType, Version};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use crate::names::is_own_cluster;
 use crate::{Compiled, Compiler};
 use mesh::{PartOrder, Shape, shape};
 
@@ -93,12 +95,6 @@ fn permissive_callers_prefix(service: &Service) -> String {
     }
 }
 
-/// Whether a cluster leads to the proxy's own applications, directly or through the counting
-/// listener.
-fn is_own_cluster(name: &str) -> bool {
-    name.ends_with("|local") || name.ends_with("|counted")
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
@@ -145,7 +141,7 @@ proptest! {
                 // The proxy subscribes to all listeners and clusters.
                 let is_own = match kind {
                     ResourceType::Listener => {
-                        let prefixes = ["ingress|", "counted|"];
+                        let prefixes = ["ingress|", "counted|", "callers|"];
                         &**name == "inbound" || prefixes.iter().any(|one| name.starts_with(one))
                     }
                     ResourceType::Cluster => is_own_cluster(name),

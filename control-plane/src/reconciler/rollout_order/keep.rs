@@ -59,6 +59,9 @@ pub(super) fn keep_serving_ports(
         keep(ResourceType::Route, &names::inbound_route(port));
         keep(ResourceType::Cluster, &names::counted_cluster(port));
         keep(ResourceType::Listener, &names::counted_listener(port));
+        keep(ResourceType::Cluster, &names::callers_cluster(port));
+        keep(ResourceType::Listener, &names::callers_listener(port));
+        keep(ResourceType::ExtensionConfig, &names::withdrawals_filter(port));
     }
     set.insert(Arc::clone(&kept.listener));
     for (name, resource) in before.of(ResourceType::Secret) {
@@ -129,7 +132,8 @@ pub(super) fn keep_caller_resources(
         for name in wanted.changed_since(before, resource_type) {
             let new = wanted.of(resource_type).get(&name);
             let leads_there = new.is_some_and(|new| unserved.iter().any(|port| new.mentions(port)));
-            let is_inbound = ["inbound", "counted|"].iter().any(|one| name.starts_with(one));
+            let is_inbound =
+                ["inbound", "counted|", "callers|"].iter().any(|one| name.starts_with(one));
             if !leads_there || is_inbound {
                 continue;
             }

@@ -114,6 +114,7 @@ impl Shared {
         let new = &self.snapshot.tcp_accesses.ports;
         for port in keys(&old.tcp_accesses.ports, new) {
             self.tcp_authorizations.remove(&port);
+            self.by_caller.forget(&port);
             changes.services.insert(port.service);
         }
         if !same_trust {

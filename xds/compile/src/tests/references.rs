@@ -21,6 +21,12 @@ pub(super) fn of(compiled: &Compiled) -> Vec<Reference> {
         if content["type"] == "EDS" {
             refer(ResourceType::Endpoint, &content["name"]);
         }
+        each(&content, "filters", &mut |filters| {
+            let filters = filters.as_array().into_iter().flatten();
+            for filter in filters.filter(|filter| filter.get("configDiscovery").is_some()) {
+                refer(ResourceType::ExtensionConfig, &filter["name"]);
+            }
+        });
         each(&content, "rds", &mut |rds| refer(ResourceType::Route, &rds["routeConfigName"]));
         each(&content, "cluster", &mut |name| refer(ResourceType::Cluster, name));
         each(&content, "weightedClusters", &mut |weighted| {

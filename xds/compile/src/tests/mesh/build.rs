@@ -232,6 +232,7 @@ impl Shape {
             metadata: NodeMetadata {
                 upstreams: upstreams.collect(),
                 hosts: if shape.has_hosts { outward::upstreams() } else { Vec::new() },
+                bootstrap_version: u32::from(n % 2 == 1),
                 ..Default::default()
             },
             record: JoinRecord {
