@@ -59,3 +59,4 @@ mod tcp;
 mod telemetry;
 mod upstream_settings;
 mod websocket;
+mod withdrawals;

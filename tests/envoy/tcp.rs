@@ -29,7 +29,7 @@ matches = { ports = [3306] }
 "#;
 
 /// The file `ledger.toml`: the callers that may connect.
-fn ledger(callers: &[&str]) -> String {
+pub(crate) fn ledger(callers: &[&str]) -> String {
     let sources: Vec<_> = callers.iter().map(|name| format!("{{ name = \"{name}\" }}")).collect();
     format!(
         "[[traffic_target]]\nname = \"ledger\"\ndestination = {{ name = \"bookwarehouse\" }}\n\
@@ -38,29 +38,36 @@ fn ledger(callers: &[&str]) -> String {
     )
 }
 
-const UPSTREAM: &str = "default/bookwarehouse=3306";
+pub(crate) const UPSTREAM: &str = "default/bookwarehouse=3306";
 const SNI: &str = "3306.bookwarehouse.default.mesh.internal";
 
 /// The time for which the warehouse's Envoy keeps connections of removed chains.
-const DRAIN_SECONDS: u32 = 2;
+pub(crate) const DRAIN_SECONDS: u32 = 2;
 
 /// The warehouse, its sidecar, and the store's.
-struct TcpMesh {
-    mesh: Mesh,
+pub(crate) struct TcpMesh {
+    pub(crate) mesh: Mesh,
     app: Ledger,
-    sidecar: Envoy,
-    store: Envoy,
+    pub(crate) sidecar: Envoy,
+    pub(crate) store: Envoy,
 }
 
 impl TcpMesh {
     /// Opens the mesh; only the store may connect, and can.
-    async fn open() -> Option<Self> {
+    pub(crate) async fn open() -> Option<Self> {
+        Self::open_with(|warehouse| warehouse).await
+    }
+
+    /// The same with these options of the warehouse's proxy.
+    pub(crate) async fn open_with(
+        options: impl FnOnce(ProxyOptions) -> ProxyOptions,
+    ) -> Option<Self> {
         let programs = Programs::find()?;
         let policy = [("services.toml", SERVICES), ("ledger.toml", &ledger(&["bookstore"]))];
         let mesh = Mesh::start(&programs, &policy).await;
         let app = Ledger::start("bookwarehouse", mesh.loopback().socket(31, 8080)).await;
-        let options = ProxyOptions::new("default/bookwarehouse", 31).drain_seconds(DRAIN_SECONDS);
-        let sidecar = mesh.envoy(&options).await;
+        let warehouse = ProxyOptions::new("default/bookwarehouse", 31);
+        let sidecar = mesh.envoy(&options(warehouse.drain_seconds(DRAIN_SECONDS))).await;
         let store =
             mesh.envoy(&ProxyOptions::new("default/bookstore", 21).upstream(UPSTREAM)).await;
         wait_for_endpoint(&store, "default/bookwarehouse|3306").await;
@@ -70,7 +77,7 @@ impl TcpMesh {
     }
 
     /// A connection through `sidecar` that has received the warehouse's greeting.
-    async fn connected(&self, sidecar: &Envoy) -> TcpConnection {
+    pub(crate) async fn connected(&self, sidecar: &Envoy) -> TcpConnection {
         eventually("the warehouse to speak", async || {
             let mut connection = TcpConnection::connect(sidecar.socket(3306)).await?;
             anyhow::ensure!(connection.line().await? == "bookwarehouse");
@@ -80,7 +87,7 @@ impl TcpMesh {
     }
 
     /// A caller that dials the mesh port directly with the valid certificate of `account`.
-    async fn direct_caller(&self, account: &str, host: u8) -> DirectCaller<'_> {
+    pub(crate) async fn direct_caller(&self, account: &str, host: u8) -> DirectCaller<'_> {
         let folder = self.mesh.bootstrap(&ProxyOptions::new(account, host)).await;
         let control_plane = self.mesh.xds();
         let proxy_client = ProxyClient::connect(&folder, control_plane).await.unwrap();
@@ -89,20 +96,20 @@ impl TcpMesh {
     }
 }
 
-struct DirectCaller<'a> {
-    warehouse: &'a TcpMesh,
-    proxy_client: ProxyClient,
-    certificate: (String, String),
+pub(crate) struct DirectCaller<'a> {
+    pub(crate) warehouse: &'a TcpMesh,
+    pub(crate) proxy_client: ProxyClient,
+    pub(crate) certificate: (String, String),
 }
 
 impl DirectCaller<'_> {
     /// The warehouse's greeting.
-    async fn greeting(&self) -> anyhow::Result<String> {
+    pub(crate) async fn greeting(&self) -> anyhow::Result<String> {
         self.dial().await?.line().await
     }
 
     /// A connection after the handshake, as far as the client knows.
-    async fn dial(&self) -> anyhow::Result<TcpConnection<TlsStream<TcpStream>>> {
+    pub(crate) async fn dial(&self) -> anyhow::Result<TcpConnection<TlsStream<TcpStream>>> {
         let (chain, key) = &self.certificate;
         let (port, roots) = (self.warehouse.sidecar.socket(15003), &self.proxy_client.roots);
         let stream = tls::connect_mesh(port, SNI, &["ironmesh"], chain, key, roots).await?;
@@ -111,7 +118,7 @@ impl DirectCaller<'_> {
 }
 
 /// Uses these connections for longer than the drain time.
-async fn use_past_drain_time(connections: &mut [&mut TcpConnection]) {
+pub(crate) async fn use_past_drain_time(connections: &mut [&mut TcpConnection]) {
     let begin = Instant::now();
     eventually("the drain time to pass", async || {
         for connection in &mut *connections {
@@ -168,10 +175,12 @@ async fn forbidden_tcp_upstream_has_no_listener() {
     warehouse.sidecar.assert_no_update_errors().await;
 }
 
-/// OSM 10.
+/// OSM 10. Of a proxy whose bootstrap has no runtime layer for withdrawals, a withdrawal ends the
+/// connections of all callers.
 #[tokio::test(flavor = "multi_thread")]
 async fn added_caller_keeps_tcp_connections_and_withdrawal_ends_them() {
-    let Some(mut warehouse) = TcpMesh::open().await else { return };
+    let warehouse = TcpMesh::open_with(ProxyOptions::first_bootstrap).await;
+    let Some(mut warehouse) = warehouse else { return };
     let options = ProxyOptions::new("default/bookkeeper", 13).upstream(UPSTREAM);
     let keeper = warehouse.mesh.envoy(&options).await;
     let mut old = warehouse.connected(&warehouse.store).await;
