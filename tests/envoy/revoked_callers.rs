@@ -124,7 +124,7 @@ async fn statuses(connections: &mut [Http2Connection]) -> anyhow::Result<Vec<u16
 }
 
 /// Waits until each of these open connections answers so.
-async fn answers(what: &str, connections: &mut [Http2Connection], status: u16) {
+async fn answers(what: &str, connections: &[Http2Connection], status: u16) {
     let copies = connections.to_vec();
     eventually(what, async || {
         let now = statuses(&mut copies.clone()).await?;
@@ -156,15 +156,15 @@ async fn revoked_caller_gets_403_on_open_connections_and_no_other_caller_does() 
     let mut revoked_open = revoked.open_all(port).await;
     let mut others_open = other.open_all(port).await;
     others_open.extend(shared.open_all(port).await);
-    answers("the revoked caller to be served", &mut revoked_open, 200).await;
-    answers("the other callers to be served", &mut others_open, 200).await;
+    answers("the revoked caller to be served", &revoked_open, 200).await;
+    answers("the other callers to be served", &others_open, 200).await;
     let updates = "listener_manager.listener_in_place_updated";
     let before = server.stat(updates).await;
 
     let run = mesh.run(&["proxy", "revoke", "customer-1", "--reason", "stolen"]).await;
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
     let begin = Instant::now();
-    answers("the open connections to be refused", &mut revoked_open, 403).await;
+    answers("the open connections to be refused", &revoked_open, 403).await;
     eprintln!("refused {:?} after the revocation", begin.elapsed());
     assert_eq!(statuses(&mut others_open).await.unwrap(), [200; 6]);
     // The handshake succeeds: each request is refused.
@@ -245,8 +245,8 @@ async fn revoked_shared_certificate_is_refused_and_other_proxies_lose_no_request
         })
         .await;
     }
-    let mut open = vec![eventually("a connection", async || stolen.open(port, "till").await).await];
-    answers("the shared certificate to be served", &mut open, 200).await;
+    let open = vec![eventually("a connection", async || stolen.open(port, "till").await).await];
+    answers("the shared certificate to be served", &open, 200).await;
     eventually("the ledger to answer", async || stolen.greeting(port).await).await;
     let loads = others.each_ref().map(|other| Load::start(other.socket(14001), "till", "/"));
     for load in &loads {
@@ -256,7 +256,7 @@ async fn revoked_shared_certificate_is_refused_and_other_proxies_lose_no_request
     let run = mesh.run(&["proxy", "revoke", "customer-1", "--reason", "stolen"]).await;
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
     let begin = Instant::now();
-    answers("the stolen certificate to be refused", &mut open, 403).await;
+    answers("the stolen certificate to be refused", &open, 403).await;
     eprintln!("refused {:?} after the revocation", begin.elapsed());
     eventually("the handshake to be refused", async || match stolen.greeting(port).await {
         Ok(greeting) => Err(greeting),

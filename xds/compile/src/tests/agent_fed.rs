@@ -38,7 +38,8 @@ fn sources(compiled: &Compiled) -> Vec<Value> {
     sources
 }
 
-/// The JSON without the sources of certificates.
+/// The JSON without the sources of certificates, and without the number of replaced shared certificates, which an
+/// agent-fed proxy does not have.
 fn without_sources(mut value: Value) -> Value {
     fn remove(value: &mut Value) {
         match value {
@@ -50,6 +51,11 @@ fn without_sources(mut value: Value) -> Value {
                     for config in configs {
                         config["sdsConfig"] = Value::Null;
                     }
+                }
+                let is_number =
+                    |metadata: &Value| !metadata["filterMetadata"]["ironmesh"].is_null();
+                if fields.get("metadata").is_some_and(is_number) {
+                    fields.remove("metadata");
                 }
                 fields.values_mut().for_each(remove);
             }
