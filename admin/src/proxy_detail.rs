@@ -48,6 +48,16 @@ pub struct NodeView {
     pub metadata: Option<serde_json::Value>,
 }
 
+impl NodeView {
+    /// What its bootstrap cannot do, if it is older than this version.
+    pub fn bootstrap_limits(&self) -> Option<&'static str> {
+        let version = self.metadata.as_ref().and_then(|one| one.get("bootstrap_version"));
+        version.is_none().then_some(
+            "withdrawals from TCP ports end all callers' connections; a new bootstrap ends only one caller's",
+        )
+    }
+}
+
 /// A service port of a proxy.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct EndpointView {

@@ -83,11 +83,8 @@ fn proxy_text(detail: &ProxyDetail) -> String {
         if let Some(metadata) = &node.metadata {
             line("metadata", &metadata.to_string());
         }
-        // Without metadata, the version is that of the first bootstraps.
-        let version = node.metadata.as_ref().and_then(|one| one["bootstrap_version"].as_u64());
-        if version.is_none() {
-            let text = "withdrawals from TCP ports end all callers' connections; a new one ends only one caller's";
-            line("bootstrap", text);
+        if let Some(limits) = node.bootstrap_limits() {
+            line("bootstrap", limits);
         }
     }
     let resources: Vec<_> = detail
