@@ -172,7 +172,7 @@ fn check_with_envoy_validates_the_compiled_policy() {
     let run = workspace.run(&["policy", "check", bookstore, "--envoy", envoy]);
     assert_eq!((run.code, &*run.stderr), (0, ""), "{run:?}");
     let summary =
-        "\nEnvoy accepts the compiled resources: 16 listeners and clusters of 6 sidecars\n";
+        "\nEnvoy accepts the compiled resources: 18 listeners and clusters of 6 sidecars\n";
     assert!(run.stdout.contains(summary), "{}", run.stdout);
     // A program that is no Envoy cannot judge policy.
     let run = workspace.run(&["policy", "check", bookstore, "--envoy", "/bin/true"]);

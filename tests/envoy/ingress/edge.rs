@@ -120,7 +120,10 @@ matches = [{ kind = "HTTPRouteGroup", name = "store" }]
         ensure_status(&answer, 200)?;
         let seen = &answer.json()["headers"];
         let shown = seen["x-forwarded-client-cert"].as_str().unwrap_or_default();
-        anyhow::ensure!(shown.ends_with("URI=spiffe://mesh.internal/ns/default/sa/edge"), "{seen}");
+        anyhow::ensure!(
+            shown.contains(";URI=spiffe://mesh.internal/ns/default/sa/edge;DNS="),
+            "{seen}"
+        );
         Ok(())
     })
     .await;

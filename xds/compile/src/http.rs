@@ -135,7 +135,7 @@ pub(crate) fn connection_manager(
             ..held_open::limit_mesh_callers(manager, max_duration)
         },
         Side::Ingress { has_certificate, max_duration } => {
-            // As for the mesh's own callers, which have no DNS names.
+            // As for the mesh's own callers. Callers from outside may be known by DNS names alone.
             let details =
                 SetCurrentClientCertDetails { uri: true, dns: true, ..Default::default() };
             HttpConnectionManager {
