@@ -68,6 +68,23 @@ async fn envoy_gets_the_certificates_of_its_secrets_and_their_renewals() {
 }
 
 #[tokio::test]
+async fn certificate_of_another_account_is_renewed_at_once() {
+    let control_plane = TestControlPlane::start(LONG).await;
+    let agent = Agent::start(control_plane.folder());
+    let mut envoy = TestEnvoy::connect(control_plane.folder()).await;
+    envoy.send(subscription(&["service-cert"])).await;
+    let first = envoy.next().await;
+    control_plane.set_own_account("shop/other");
+    let second = envoy.next().await;
+    assert_ne!((&first.version, &first.key), (&second.version, &second.key));
+    let accounts = agent.state.activity().service_certificates;
+    assert_eq!(accounts[0].account.to_string(), "shop/other");
+    // Once: the lifetime of this one has just begun.
+    assert!(accounts[0].renew_at > Timestamp::now() + LONG / 2);
+    agent.stop().await;
+}
+
+#[tokio::test]
 async fn restarted_agent_serves_kept_certificates_without_a_control_plane() {
     let mut control_plane = TestControlPlane::start(LONG).await;
     let agent = Agent::start(control_plane.folder());

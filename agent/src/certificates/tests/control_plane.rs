@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fs_err as fs;
-use ironmesh_catalog::{Domain, ProxyId, ServiceSecret, TrustDomain};
+use ironmesh_catalog::{Domain, ProxyId, ServiceAccount, ServiceSecret, TrustDomain};
 use ironmesh_cert::peer::VerifiedProxy;
 use ironmesh_cert::{Authority, ServerNames, generate_proxy_key_and_csr};
 use ironmesh_enrollment::{
@@ -16,6 +16,7 @@ use ironmesh_enrollment::{
 };
 use ironmesh_sidecar_folder::EnrollmentState;
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -31,12 +32,14 @@ const DAY: Duration = Duration::from_secs(86_400);
 struct Issuer {
     authority: Authority,
     lifetime: Duration,
+    /// The account of the proxy's first service.
+    own_account: Mutex<ServiceAccount>,
 }
 
 impl Issuer {
     fn issue(&self, csr: &str, secret: &ServiceSecret) -> IssuedServiceCertificate {
         let account = match secret {
-            ServiceSecret::Own => "shop/bookstore".parse().unwrap(),
+            ServiceSecret::Own => self.own_account.lock().clone(),
             ServiceSecret::OfAccount(account) => account.clone(),
         };
         let (lifetime, now) = (self.lifetime, Timestamp::now());
@@ -89,7 +92,8 @@ impl Enroller for Issuer {
         _: ServingReport,
         _: SocketAddr,
     ) -> Result<ServingAnswer, EnrollmentError> {
-        unused()
+        // Not recorded: the agent reports again soon.
+        Ok(ServingAnswer { recorded: false, account: Some(self.own_account.lock().clone()) })
     }
 
     fn leave(&self, _: &VerifiedProxy, _: SocketAddr) -> Result<Leave, EnrollmentError> {
@@ -127,7 +131,8 @@ impl TestControlPlane {
     pub(super) async fn start(lifetime: Duration) -> Self {
         let trust_domain = TrustDomain::new(Domain::default());
         let authority = Authority::ephemeral(&trust_domain, Timestamp::now()).unwrap();
-        let issuer = Arc::new(Issuer { authority, lifetime });
+        let own_account = Mutex::new("shop/bookstore".parse().unwrap());
+        let issuer = Arc::new(Issuer { authority, lifetime, own_account });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let folder = machine(&issuer.authority, address);
@@ -138,6 +143,11 @@ impl TestControlPlane {
     /// The folder of the proxy.
     pub(super) fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// Gives the first service of the proxy another account, as a change of policy does.
+    pub(super) fn set_own_account(&self, account: &str) {
+        *self.issuer.own_account.lock() = account.parse().unwrap();
     }
 
     pub(super) async fn stop(&mut self) {
