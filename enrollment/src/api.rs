@@ -98,7 +98,7 @@ pub struct ServingAnswer {
     /// Whether callers may get each of these ports. If not, the agent reports again soon: a control plane that restarts
     /// forgets a report.
     pub recorded: bool,
-    /// The account as which the proxy calls, by the active policy: a certificate of another one is out of date.
+    /// The account as which the proxy calls, by the active policy: a certificate for a different account is out of date.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<ServiceAccount>,
 }

@@ -72,8 +72,8 @@ impl CertificateTable {
         known.find(|known| known.has_leaf(leaf)).map(|known| known.account.clone())
     }
 
-    /// Notes the account as which the proxy calls. A certificate of another one is renewed at once: policy may give the
-    /// first service another account, and the name of the secret stays.
+    /// Notes the account as which the proxy calls. A certificate for a different account is renewed at once: policy may
+    /// give the first service a new account, and the name of the secret stays.
     pub(crate) fn expect_account(&self, account: Option<ServiceAccount>) {
         self.own_account.send_if_modified(|known| {
             let is_new = account.is_some() && *known != account;

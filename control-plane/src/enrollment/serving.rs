@@ -1,5 +1,6 @@
 //! The reports of agents about the inbound ports that accept callers.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use ironmesh_catalog::ServicePort;
@@ -30,7 +31,7 @@ impl MachineEnrollment {
         let has = |(service, port): &(_, _)| {
             server_name(&ServicePort::new(Clone::clone(service), *port), &self.mesh.domain)
         };
-        let known: Vec<_> = record.participation.0.iter().map(has).collect();
+        let known: BTreeSet<_> = record.participation.0.iter().map(has).collect();
         let recorded = names.keys().all(|name| known.contains(name));
         let process_starts = self.hub.process_starts(&record.id.to_string());
         self.serving.report(record.id, names, process_starts);
