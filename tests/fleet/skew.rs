@@ -13,11 +13,11 @@ use crate::load::{Load, REQUESTS_PER_FAULT};
 /// The book of the store, through the buyer's Envoy.
 const BOOK: &str = "http://bookstore.shop.mesh.internal/books/1";
 
-/// Waits of Envoy that are shorter than on real machines.
+/// Waits of Envoy that are shorter than on real machines. An HTTP/2 connection accepts new requests for 5 s of its drain.
 const SETTINGS: &str = r#"
 [envoy]
-drain_time = "1s"
-parent_shutdown_time = "2s"
+drain_time = "8s"
+parent_shutdown_time = "10s"
 drain_minimum = "1s"
 "#;
 
