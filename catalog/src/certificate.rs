@@ -1,6 +1,6 @@
 //! Certificates as values, and the trait of the store that keeps them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -146,6 +146,10 @@ pub struct RevocationLists {
     pub issuers: Vec<String>,
     /// The lists, in PEM.
     pub pem: Arc<str>,
+    /// By account, the number of the first lists with the newest revoked caller of that account. Servers end the TCP
+    /// connections of an account when it changes. It stays when the caller leaves the lists.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub refusals: BTreeMap<ServiceAccount, u64>,
 }
 
 /// A store of certificates. The embedded store implements it, and etcd later.

@@ -11,10 +11,13 @@ use ironmesh_tests::{
     App, Http2Connection, Ledger, Load, Mesh, Programs, ProxyOptions, REQUESTS_PER_FAULT,
     TcpConnection, eventually, get_once,
 };
+use tokio::net::TcpStream;
 use tokio::time::Instant;
+use tokio_rustls::client::TlsStream;
 
 use crate::bookstore::ensure_status;
 use crate::leave::machine;
+use crate::tcp::{DRAIN_SECONDS, use_past_drain_time};
 
 /// Each mode, since no policy decides about revoked callers.
 const POLICY: &str = r#"
@@ -39,6 +42,9 @@ ports = [{ name = "ledger", port = 3306, protocol = "tcp", target_port = 8081 }]
 [[service]]
 name = "customer"
 
+[[service]]
+name = "auditor"
+
 [[http_route_group]]
 name = "all"
 matches = [{ name = "all" }]
@@ -56,7 +62,7 @@ matches = { ports = [3306] }
 [[traffic_target]]
 name = "ledger"
 destination = { name = "ledger" }
-sources = [{ name = "customer" }]
+sources = [{ name = "customer" }, { name = "auditor" }]
 rules = [{ kind = "TCPRoute", name = "ledger" }]
 "#;
 
@@ -97,10 +103,24 @@ impl Identity {
 
     /// The greeting of the ledger on a new connection.
     async fn greeting(&self, server: SocketAddr) -> anyhow::Result<String> {
+        Ok(self.connect(server).await?.1)
+    }
+
+    /// A connection to the ledger that was greeted.
+    async fn dial(&self, server: SocketAddr) -> TcpConnection<TlsStream<TcpStream>> {
+        eventually("the ledger to answer", async || self.connect(server).await).await.0
+    }
+
+    async fn connect(
+        &self,
+        server: SocketAddr,
+    ) -> anyhow::Result<(TcpConnection<TlsStream<TcpStream>>, String)> {
         let Self { chain, key, roots } = self;
         let sni = "3306.ledger.default.mesh.internal";
         let stream = connect_mesh(server, sni, &["ironmesh"], chain, key, roots).await?;
-        TcpConnection::over(stream).line().await
+        let mut connection = TcpConnection::over(stream);
+        let greeting = connection.line().await?;
+        Ok((connection, greeting))
     }
 
     /// Opens one to each service.
@@ -222,6 +242,47 @@ async fn revoked_caller_is_refused_in_tcp_handshakes_and_no_other_caller_is() {
     for (n, identity) in identities.iter().enumerate() {
         assert_eq!(identity.greeting(port).await.is_ok(), n >= 2, "caller {n} after a restart");
     }
+    server.assert_no_update_errors().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn open_tcp_connections_of_a_revoked_caller_end_within_the_drain_time() {
+    let Some(programs) = Programs::find() else { return };
+    let mut mesh = Mesh::start(&programs, &[("policy.toml", POLICY)]).await;
+    let _app = Ledger::start("ledger", mesh.loopback().socket(21, 8081)).await;
+    let options = ProxyOptions::new("default/ledger", 21).drain_seconds(DRAIN_SECONDS);
+    let server = mesh.envoy(&options).await;
+    let port = server.socket(15003);
+    let stolen = Identity::of_machine(&mesh, &enroll(&mesh, 11).await).await;
+    let other = Identity::of_machine(&mesh, &enroll(&mesh, 12).await).await;
+    let auditor = ProxyOptions::new("default/auditor", 13).upstream("default/ledger=3306");
+    let auditor = mesh.envoy(&auditor).await;
+    let mut auditors = eventually("the auditor to be served", async || {
+        let mut connection = TcpConnection::connect(auditor.socket(3306)).await?;
+        anyhow::ensure!(connection.line().await? == "ledger");
+        anyhow::Ok(connection)
+    })
+    .await;
+    let (mut active, mut silent) = (stolen.dial(port).await, stolen.dial(port).await);
+
+    let run = mesh.run(&["proxy", "revoke", "customer-1", "--reason", "stolen"]).await;
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let begin = Instant::now();
+    eventually("the end of an active connection", async || {
+        active.exchange("still there").await.err().ok_or("it is open")
+    })
+    .await;
+    let ended = silent.line().await.unwrap_err();
+    assert!(!format!("{ended:#}").contains("no line comes"), "{ended:#}");
+    eprintln!("ended {:?} after the revocation", begin.elapsed());
+    stolen.greeting(port).await.unwrap_err();
+    // The account's other proxies dial again, and keep that connection, also through a restart of the control plane.
+    let mut others = other.dial(port).await;
+    mesh.restart_control_plane().await;
+    crate::restart::wait_for_streams(&server, 1).await;
+    use_past_drain_time(&mut [&mut auditors]).await;
+    others.exchange("still there").await.unwrap();
+    stolen.greeting(port).await.unwrap_err();
     server.assert_no_update_errors().await;
 }
 

@@ -3,13 +3,14 @@
 //!
 //! This module decides who is one. It never decides how a peer refuses them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use super::Records;
 use crate::identity::TrustDomain;
+use crate::name::ServiceAccount;
 
 /// The callers that peers refuse.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -18,10 +19,14 @@ pub struct RevokedCallers {
     /// ([`TrustDomain::proxy_dns_name`]); and those of shared certificates that they had
     /// ([`TrustDomain::shared_dns_name`]).
     pub dns_names: BTreeSet<String>,
-    /// The serial numbers of their service certificates that have not expired.
-    pub serials: BTreeSet<String>,
+    /// The serial numbers of their service certificates that have not expired, each with the account.
+    pub serials: BTreeMap<String, ServiceAccount>,
     /// The certificate revocation lists with these serial numbers, in PEM; none without a serial number.
     pub lists: Option<Arc<str>>,
+    /// The refusals by account ([`RevocationLists::refusals`]), also of callers that have left the lists.
+    ///
+    /// [`RevocationLists::refusals`]: crate::RevocationLists::refusals
+    pub refusals: BTreeMap<ServiceAccount, u64>,
 }
 
 impl RevokedCallers {
@@ -39,12 +44,12 @@ impl RevokedCallers {
         for record in revoked.values().filter(|record| record.is_refused_by_peers()) {
             for own in record.workload_certificates.accepted(now) {
                 callers.dns_names.insert(trust_domain.proxy_dns_name(record.id));
-                callers.serials.insert(own.serial.clone());
+                callers.serials.insert(own.serial.clone(), own.account.clone());
             }
             for shared in record.refused.iter().flatten() {
                 if shared.is_accepted(now) && !waiting.contains(&shared.serial) {
                     callers.dns_names.extend(shared.dns_name.clone());
-                    callers.serials.insert(shared.serial.clone());
+                    callers.serials.insert(shared.serial.clone(), shared.account.clone());
                 }
             }
         }
@@ -97,7 +102,7 @@ mod tests {
             let name = |id: &u128| format!("{}.proxy.mesh.example", Uuid::from_u128(*id));
             assert_eq!(callers.dns_names, ids.iter().map(name).collect(), "after {hour} h");
             assert_eq!(callers.is_empty(), ids.is_empty());
-            let serials: Vec<_> = callers.serials.iter().map(String::as_str).collect();
+            let serials: Vec<_> = callers.serials.keys().map(String::as_str).collect();
             let expected: &[&str] = match hour {
                 0 | 12 => &["1-12", "1-24", "3-12"],
                 13 | 24 => &["1-24"],

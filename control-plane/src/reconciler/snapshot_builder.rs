@@ -1,6 +1,6 @@
 //! The snapshot builder: derives the next snapshot from the inputs, and which proxies the change affects.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ironmesh_catalog::{
@@ -191,16 +191,27 @@ impl SnapshotBuilder {
         if !callers.serials.is_empty() {
             callers.lists = self.sign_revocation_lists(&callers.serials);
         }
+        let lists = self.revocation_lists.as_ref();
+        callers.refusals = lists.map(|lists| lists.refusals.clone()).unwrap_or_default();
         known.filter(|known| **known == callers).unwrap_or_else(|| Arc::new(callers))
     }
 
     /// The certificate revocation lists with these serial numbers, signed again only if these or the issuers differ. After
     /// a failure, the earlier lists stay, and the next tick tries again.
-    fn sign_revocation_lists(&mut self, serials: &BTreeSet<String>) -> Option<Arc<str>> {
+    fn sign_revocation_lists(
+        &mut self,
+        revoked: &BTreeMap<String, ServiceAccount>,
+    ) -> Option<Arc<str>> {
         let before = self.revocation_lists.as_ref();
-        match self.authority.lock().revocation_lists(serials, before) {
+        let serials = revoked.keys().cloned().collect();
+        match self.authority.lock().revocation_lists(&serials, before) {
             Ok(lists) if before == Some(&lists) => {}
-            Ok(lists) => {
+            Ok(mut lists) => {
+                // Stored with the lists: a restart must neither forget nor repeat that connections end.
+                let is_new = |serial: &String| !self.listed().contains(serial);
+                let new = revoked.iter().filter(|(serial, _)| is_new(serial));
+                let number = lists.number;
+                lists.refusals.extend(new.map(|(_, account)| (account.clone(), number)));
                 // Peers get them also if the write fails: the next restart signs others then.
                 if let Err(error) = self.store.put_revocation_lists(&lists) {
                     let error = chain(&error);

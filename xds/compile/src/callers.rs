@@ -5,6 +5,8 @@
 //! the handshake a connection goes on to an internal listener, in the same process, which selects
 //! the chain by the caller's certificate. A withdrawal removes one chain of that listener.
 
+use std::collections::BTreeMap;
+
 use ironmesh_catalog::{Callers, ServiceAccount, ServicePort, TcpAccess, TrustDomain};
 use ironmesh_xds_wire::any;
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::Cluster;
@@ -33,7 +35,7 @@ use ironmesh_xds_wire::pb::envoy::extensions::filters::network::set_filter_state
 use ironmesh_xds_wire::pb::envoy::extensions::matching::common_inputs::network::v3::FilterStateInput;
 use ironmesh_xds_wire::pb::envoy::extensions::transport_sockets::internal_upstream::v3::InternalUpstreamTransport;
 use ironmesh_xds_wire::pb::envoy::extensions::transport_sockets::raw_buffer::v3::RawBuffer;
-use ironmesh_xds_wire::pb::google::protobuf::{Any, StringValue};
+use ironmesh_xds_wire::pb::google::protobuf::{Any, StringValue, value::Kind};
 use ironmesh_xds_wire::pb::xds::r#type::matcher::v3::Matcher;
 use ironmesh_xds_wire::pb::xds::r#type::matcher::v3::matcher::matcher_tree::{MatchMap, TreeType};
 use ironmesh_xds_wire::pb::xds::r#type::matcher::v3::matcher::{
@@ -42,9 +44,9 @@ use ironmesh_xds_wire::pb::xds::r#type::matcher::v3::matcher::{
 
 use crate::limits::unlimited;
 use crate::names::{callers_cluster, callers_listener};
-use crate::shape::{CONNECT_TIMEOUT, network_filter};
+use crate::shape::{CONNECT_TIMEOUT, network_filter, own_metadata};
 use crate::withdrawals::extension;
-use crate::{inbound, tcp};
+use crate::{inbound, secret, tcp};
 
 /// The state of a connection that names its caller.
 const CALLER: &str = "ironmesh.caller";
@@ -116,14 +118,21 @@ pub(crate) fn cluster(port: &ServicePort) -> Cluster {
 ///
 /// In permissive and audit mode one chain serves all callers that policy does not name. Those that
 /// it named before have their own: a wider access ends no connection.
+///
+/// The name of a caller's chain contains its number in `refusals`: so the connections of a revoked
+/// proxy end, and its account's other proxies dial again (docs/decisions/0078).
 pub(crate) fn listener(
     trust_domain: &TrustDomain,
     port: &ServicePort,
     access: &TcpAccess,
+    refusals: &BTreeMap<ServiceAccount, u64>,
     cluster: &str,
 ) -> Listener {
     let name = callers_listener(port);
-    let chain_of = |account: &ServiceAccount| format!("{name}|{account}");
+    let chain_of = |account: &ServiceAccount| match refusals.get(account) {
+        None => format!("{name}|{account}"),
+        Some(number) => format!("{name}|{account}|{number}"),
+    };
     let is_open = !matches!(access.callers, Callers::These(_));
     let chains = access.named().iter().map(chain_of);
     let chains: Vec<_> = chains.chain(is_open.then(|| name.clone())).collect();
@@ -153,6 +162,9 @@ pub(crate) fn listener(
     });
     Listener {
         name: name.clone(),
+        // So Envoy gets the list of callers first: one that it refuses must not connect again to a
+        // chain that has just begun.
+        metadata: own_metadata("callers", Kind::StringValue(secret::authorization_name(port))),
         traffic_direction: TrafficDirection::Inbound.into(),
         listener_specifier: Some(ListenerSpecifier::InternalListener(InternalListenerConfig {})),
         filter_chains: filter_chains.collect(),

@@ -10,7 +10,7 @@ use ironmesh_xds_wire::pb::envoy::config::cluster::v3::cluster::CommonLbConfig;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::socket_address::PortSpecifier;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::{
-    Address, AggregatedConfigSource, ApiVersion, CidrRange, ConfigSource, HealthStatus,
+    Address, AggregatedConfigSource, ApiVersion, CidrRange, ConfigSource, HealthStatus, Metadata,
     SocketAddress, TransportSocket, address, transport_socket,
 };
 use ironmesh_xds_wire::pb::envoy::config::endpoint::v3::{Endpoint, LbEndpoint, lb_endpoint};
@@ -19,13 +19,22 @@ use ironmesh_xds_wire::pb::envoy::r#type::matcher::v3::{
     RegexMatcher, StringMatcher, string_matcher::MatchPattern,
 };
 use ironmesh_xds_wire::pb::envoy::r#type::v3::Percent;
-use ironmesh_xds_wire::pb::google::protobuf::{Any, BoolValue, Duration, UInt32Value};
+use ironmesh_xds_wire::pb::google::protobuf::{
+    Any, BoolValue, Duration, Struct, UInt32Value, Value, value::Kind,
+};
 
 /// The time limit for connecting to an endpoint.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration { seconds: 5, nanos: 0 };
 
 /// No time limit, in place of Envoy's default.
 pub(crate) const NO_TIMEOUT: Duration = Duration { seconds: 0, nanos: 0 };
+
+/// Metadata of the mesh itself, with one entry.
+pub(crate) fn own_metadata(key: &str, value: Kind) -> Option<Metadata> {
+    let value = Value { kind: Some(value) };
+    let own = Struct { fields: [(key.to_owned(), value)].into() };
+    Some(Metadata { filter_metadata: [("ironmesh".to_owned(), own)].into(), ..Metadata::default() })
+}
 
 pub(crate) fn yes() -> Option<BoolValue> {
     Some(BoolValue { value: true })

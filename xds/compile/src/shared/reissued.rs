@@ -9,15 +9,14 @@ use std::sync::Arc;
 
 use ironmesh_catalog::{CertificateSource, Port, Service, ServiceAccount, ServicePort};
 use ironmesh_xds_wire::Resource;
-use ironmesh_xds_wire::pb::envoy::config::core::v3::Metadata;
-use ironmesh_xds_wire::pb::google::protobuf::{Struct, Value, value::Kind};
+use ironmesh_xds_wire::pb::google::protobuf::value::Kind;
 
 use super::Shared;
 use crate::limits::Limits;
 use crate::outbound;
+use crate::shape::own_metadata;
 
-/// The key of the mesh's own metadata in clusters, and the number of replacements in it.
-const OWN: &str = "ironmesh";
+/// The key of the number of replacements in the metadata of clusters.
 const REISSUES: &str = "certificate";
 
 /// The clusters of service ports by the number of replacements, as far as compiled.
@@ -59,15 +58,9 @@ impl Shared {
         let limits = Limits::of(self.index.upstream_settings(), service);
         let source = CertificateSource::Ads;
         let mut cluster = outbound::cluster(&self.snapshot, service, port, limits, source);
-        cluster.metadata = Some(metadata(reissues));
+        cluster.metadata = own_metadata(REISSUES, Kind::NumberValue(reissues.into()));
         let resource = self.encoder.encode(&cluster);
         self.reissued.0.insert(key, Arc::clone(&resource));
         resource
     }
-}
-
-fn metadata(reissues: u32) -> Metadata {
-    let number = Value { kind: Some(Kind::NumberValue(reissues.into())) };
-    let own = Struct { fields: [(REISSUES.to_owned(), number)].into() };
-    Metadata { filter_metadata: [(OWN.to_owned(), own)].into(), ..Metadata::default() }
 }

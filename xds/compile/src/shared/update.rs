@@ -124,6 +124,20 @@ impl Shared {
             let ports = std::mem::take(&mut self.tcp_authorizations).into_keys();
             changes.services.extend(ports.map(|port| port.service));
         }
+        let refusals = &self.snapshot.revoked_callers.refusals;
+        let before = &old.revoked_callers.refusals;
+        if before != refusals {
+            let refused: Vec<_> = refusals
+                .iter()
+                .filter(|(account, number)| before.get(account) != Some(number))
+                .collect();
+            for (port, access) in &self.snapshot.tcp_accesses.ports {
+                if refused.iter().any(|(account, _)| access.named().contains(account)) {
+                    self.by_caller.forget(port);
+                    changes.services.insert(port.service.clone());
+                }
+            }
+        }
     }
 
     /// Encodes changed endpoints again, and replaces them in the scopes.

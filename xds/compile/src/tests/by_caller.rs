@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ironmesh_catalog::{Callers, Proxy, ServicePort, Snapshot};
+use ironmesh_catalog::{Callers, Proxy, ServiceAccount, ServicePort, Snapshot};
 use ironmesh_sidecar::envoy::WITHDRAWALS_LAYER;
 use ironmesh_xds_wire::ResourceType;
 use proptest::prelude::*;
@@ -83,10 +83,16 @@ proptest! {
                 let accesses = [&old_mesh, &new_mesh].map(|one| one.tcp_accesses.ports.get(&port));
                 let [Some(was), Some(is)] = accesses else { continue };
                 let (old_chains, new_chains) = (chains(&old, &port), chains(&new, &port));
-                let name = |account| format!("{}|{account}", names::callers_listener(&port));
+                // The chain of a revoked caller's account begins anew; that of no other does.
+                let name = |mesh: &Snapshot, account: &ServiceAccount| {
+                    let number = mesh.revoked_callers.refusals.get(account);
+                    let number = number.map(|number| format!("|{number}")).unwrap_or_default();
+                    format!("{}|{account}{number}", names::callers_listener(&port))
+                };
                 for account in was.named() {
-                    let name = name(account);
-                    let (before, after) = (old_chains.get(&name), new_chains.get(&name));
+                    let names = [&old_mesh, &new_mesh].map(|mesh| name(mesh, account));
+                    let begins_anew = names[0] != names[1];
+                    let (before, after) = (old_chains.get(&names[0]), new_chains.get(&names[1]));
                     prop_assert!(before.is_some());
                     if is.callers.contain(account) {
                         // With a rate limit service for the port it leads elsewhere.
@@ -94,7 +100,8 @@ proptest! {
                             let cluster = |one: &Value| one.to_string().contains("|counted");
                             before.is_some_and(|before| cluster(before) != cluster(after))
                         });
-                        prop_assert!(leads_elsewhere || before == after);
+                        prop_assert!(leads_elsewhere || begins_anew || before == after);
+                        prop_assert!(after.is_some());
                     } else {
                         prop_assert_eq!(after, None);
                         let key = format!("withdrawn.{port}.{account}");

@@ -1,6 +1,6 @@
 //! From a shape to a snapshot and its proxies.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -94,9 +94,11 @@ impl Shape {
 
     fn revoked_callers(&self) -> RevokedCallers {
         let dns_names = self.revoked.iter().map(|n| format!("p{n}.proxy.mesh.internal"));
-        let serials: BTreeSet<_> = self.revoked.iter().map(|n| format!("0{n}")).collect();
+        let serials: BTreeMap<_, _> =
+            self.revoked.iter().map(|n| (format!("0{n}"), account(0, n % 3))).collect();
         let lists = (!serials.is_empty()).then(|| format!("the list of {serials:?}").into());
-        RevokedCallers { dns_names: dns_names.collect(), serials, lists }
+        let refusals = serials.values().cloned().zip(1..).collect();
+        RevokedCallers { dns_names: dns_names.collect(), serials, lists, refusals }
     }
 
     fn specification(&self, order: PartOrder) -> MeshSpecification {
