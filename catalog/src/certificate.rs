@@ -149,7 +149,7 @@ pub struct RevocationLists {
     /// By account, the number of the first lists with the newest revoked caller of that account. Servers end the TCP
     /// connections of an account when it changes. It stays when the caller leaves the lists.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub refusals: BTreeMap<ServiceAccount, u64>,
+    pub last_listed: BTreeMap<ServiceAccount, u64>,
 }
 
 /// A store of certificates. The embedded store implements it, and etcd later.

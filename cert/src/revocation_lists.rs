@@ -78,9 +78,9 @@ impl Authority {
             };
             pem.push_str(&list.signed_by(signer)?.pem()?);
         }
-        let refusals = before.map(|known| known.refusals.clone()).unwrap_or_default();
+        let last_listed = before.map(|known| known.last_listed.clone()).unwrap_or_default();
         let (serials, issuers, pem) = (serials.clone(), digests, pem.into());
-        Ok(RevocationLists { number, serials, issuers, pem, refusals })
+        Ok(RevocationLists { number, serials, issuers, pem, last_listed })
     }
 }
 

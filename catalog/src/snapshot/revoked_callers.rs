@@ -23,10 +23,10 @@ pub struct RevokedCallers {
     pub serials: BTreeMap<String, ServiceAccount>,
     /// The certificate revocation lists with these serial numbers, in PEM; none without a serial number.
     pub lists: Option<Arc<str>>,
-    /// The refusals by account ([`RevocationLists::refusals`]), also of callers that have left the lists.
+    /// The number of the newest revocation by account ([`RevocationLists::last_listed`]), also of callers that have left.
     ///
-    /// [`RevocationLists::refusals`]: crate::RevocationLists::refusals
-    pub refusals: BTreeMap<ServiceAccount, u64>,
+    /// [`RevocationLists::last_listed`]: crate::RevocationLists::last_listed
+    pub last_listed: BTreeMap<ServiceAccount, u64>,
 }
 
 impl RevokedCallers {

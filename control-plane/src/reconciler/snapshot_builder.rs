@@ -192,7 +192,7 @@ impl SnapshotBuilder {
             callers.lists = self.sign_revocation_lists(&callers.serials);
         }
         let lists = self.revocation_lists.as_ref();
-        callers.refusals = lists.map(|lists| lists.refusals.clone()).unwrap_or_default();
+        callers.last_listed = lists.map(|lists| lists.last_listed.clone()).unwrap_or_default();
         known.filter(|known| **known == callers).unwrap_or_else(|| Arc::new(callers))
     }
 
@@ -211,7 +211,7 @@ impl SnapshotBuilder {
                 let is_new = |serial: &String| !self.listed().contains(serial);
                 let new = revoked.iter().filter(|(serial, _)| is_new(serial));
                 let number = lists.number;
-                lists.refusals.extend(new.map(|(_, account)| (account.clone(), number)));
+                lists.last_listed.extend(new.map(|(_, account)| (account.clone(), number)));
                 // Peers get them also if the write fails: the next restart signs others then.
                 if let Err(error) = self.store.put_revocation_lists(&lists) {
                     let error = chain(&error);

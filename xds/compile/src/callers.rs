@@ -119,17 +119,17 @@ pub(crate) fn cluster(port: &ServicePort) -> Cluster {
 /// In permissive and audit mode one chain serves all callers that policy does not name. Those that
 /// it named before have their own: a wider access ends no connection.
 ///
-/// The name of a caller's chain contains its number in `refusals`: so the connections of a revoked
+/// The name of a caller's chain contains its number in `last_listed`: so the connections of a revoked
 /// proxy end, and its account's other proxies dial again (docs/decisions/0078).
 pub(crate) fn listener(
     trust_domain: &TrustDomain,
     port: &ServicePort,
     access: &TcpAccess,
-    refusals: &BTreeMap<ServiceAccount, u64>,
+    last_listed: &BTreeMap<ServiceAccount, u64>,
     cluster: &str,
 ) -> Listener {
     let name = callers_listener(port);
-    let chain_of = |account: &ServiceAccount| match refusals.get(account) {
+    let chain_of = |account: &ServiceAccount| match last_listed.get(account) {
         None => format!("{name}|{account}"),
         Some(number) => format!("{name}|{account}|{number}"),
     };

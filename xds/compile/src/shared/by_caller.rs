@@ -39,8 +39,8 @@ impl Shared {
         let cluster =
             if is_counted { names::counted_cluster(port) } else { names::local_cluster(port) };
         let trust_domain = &self.snapshot.mesh.trust_domain;
-        let refusals = &self.snapshot.revoked_callers.refusals;
-        let listener = callers::listener(trust_domain, port, access, refusals, &cluster);
+        let last_listed = &self.snapshot.revoked_callers.last_listed;
+        let listener = callers::listener(trust_domain, port, access, last_listed, &cluster);
         let config = withdrawals::filter_config(trust_domain, port, access);
         let resources = [
             self.encoder.encode(&callers::cluster(port)),

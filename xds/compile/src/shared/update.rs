@@ -124,10 +124,10 @@ impl Shared {
             let ports = std::mem::take(&mut self.tcp_authorizations).into_keys();
             changes.services.extend(ports.map(|port| port.service));
         }
-        let refusals = &self.snapshot.revoked_callers.refusals;
-        let before = &old.revoked_callers.refusals;
-        if before != refusals {
-            let refused: Vec<_> = refusals
+        let last_listed = &self.snapshot.revoked_callers.last_listed;
+        let before = &old.revoked_callers.last_listed;
+        if before != last_listed {
+            let refused: Vec<_> = last_listed
                 .iter()
                 .filter(|(account, number)| before.get(account) != Some(number))
                 .collect();

@@ -85,7 +85,7 @@ proptest! {
                 let (old_chains, new_chains) = (chains(&old, &port), chains(&new, &port));
                 // The chain of a revoked caller's account begins anew; that of no other does.
                 let name = |mesh: &Snapshot, account: &ServiceAccount| {
-                    let number = mesh.revoked_callers.refusals.get(account);
+                    let number = mesh.revoked_callers.last_listed.get(account);
                     let number = number.map(|number| format!("|{number}")).unwrap_or_default();
                     format!("{}|{account}{number}", names::callers_listener(&port))
                 };

@@ -97,8 +97,8 @@ impl Shape {
         let serials: BTreeMap<_, _> =
             self.revoked.iter().map(|n| (format!("0{n}"), account(0, n % 3))).collect();
         let lists = (!serials.is_empty()).then(|| format!("the list of {serials:?}").into());
-        let refusals = serials.values().cloned().zip(1..).collect();
-        RevokedCallers { dns_names: dns_names.collect(), serials, lists, refusals }
+        let last_listed = serials.values().cloned().zip(1..).collect();
+        RevokedCallers { dns_names: dns_names.collect(), serials, lists, last_listed }
     }
 
     fn specification(&self, order: PartOrder) -> MeshSpecification {
