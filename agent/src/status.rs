@@ -5,6 +5,7 @@
 
 mod envoy_report;
 mod local;
+mod server_info;
 mod text;
 
 use std::path::{Path, PathBuf};
@@ -32,6 +33,7 @@ use crate::settings::AgentSettings;
 use crate::supervised::admin_address;
 pub use envoy_report::{EnvoyReport, ServiceCertificateReport};
 pub(crate) use local::{LocalRequestError, get};
+pub(crate) use server_info::ServerInfo;
 
 /// The time limit of the question to the control plane.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);

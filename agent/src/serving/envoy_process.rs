@@ -1,9 +1,8 @@
 //! Which Envoy runs, and how often its listeners have changed.
 
 use ironmesh_agent_envoy::local_http::LocalAddress;
-use serde::Deserialize;
 
-use crate::status::{LocalRequestError, get};
+use crate::status::{LocalRequestError, ServerInfo, get};
 
 /// The counters that change with each update of a listener, and with the end of its warming.
 const COUNTERS: &str = "/stats?filter=^listener_manager%5C.(lds%5C.version|lds%5C.update|listener_|total_listeners_|total_filter_chains_draining)";
@@ -16,29 +15,11 @@ pub(super) struct EnvoyProcess {
     counters: Vec<u8>,
 }
 
-/// Envoy's response to `/server_info`, as far as it is read.
-#[derive(Debug, Deserialize)]
-struct ServerInfo {
-    #[serde(default)]
-    uptime_current_epoch: String,
-    #[serde(default)]
-    command_line_options: Options,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct Options {
-    #[serde(default)]
-    restart_epoch: u32,
-}
-
 impl EnvoyProcess {
     pub(super) async fn read(admin: &LocalAddress) -> Result<Self, LocalRequestError> {
-        let info = get(admin, "/server_info").await?;
-        let info: ServerInfo = serde_json::from_slice(info.as_ref())
-            .map_err(|error| LocalRequestError::invalid(admin, &error))?;
+        let info = ServerInfo::read(admin).await?;
         let counters = get(admin, COUNTERS).await?.as_ref().to_vec();
-        let uptime = info.uptime_current_epoch.trim_end_matches('s').parse().unwrap_or_default();
-        Ok(Self { epoch: info.command_line_options.restart_epoch, uptime, counters })
+        Ok(Self { epoch: info.epoch(), uptime: info.uptime_seconds(), counters })
     }
 
     /// Whether this is the process of an earlier look.

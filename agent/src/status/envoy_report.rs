@@ -4,7 +4,8 @@ use ironmesh_agent_envoy::local_http::LocalAddress;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::local::{LocalRequestError, get};
+use super::local::{LocalRequestError, get, get_json};
+use super::server_info::ServerInfo;
 
 /// The statistic that is 1 while Envoy has an xDS stream.
 const CONNECTED: &str = "control_plane.connected_state";
@@ -35,23 +36,6 @@ pub struct ServiceCertificateReport {
     pub valid_from: Timestamp,
     /// When it expires.
     pub expires_at: Timestamp,
-}
-
-/// Envoy's response to `/server_info`, as far as it is read.
-#[derive(Debug, Deserialize)]
-struct ServerInfo {
-    version: String,
-    state: String,
-    #[serde(default)]
-    uptime_current_epoch: String,
-    #[serde(default)]
-    command_line_options: Options,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct Options {
-    #[serde(default)]
-    restart_epoch: u32,
 }
 
 /// Envoy's response to `/certs`.
@@ -119,8 +103,8 @@ impl EnvoyReport {
 }
 
 async fn read(admin: &LocalAddress) -> Result<EnvoyReport, LocalRequestError> {
-    let info: ServerInfo = json(admin, "/server_info").await?;
-    let loaded: Certificates = json(admin, "/certs").await?;
+    let info = ServerInfo::read(admin).await?;
+    let loaded: Certificates = get_json(admin, "/certs").await?;
     let stats = get(admin, &format!("/stats?filter=^{}$", CONNECTED.replace('.', "%5C."))).await?;
     let stats = String::from_utf8_lossy(stats.as_ref());
     let mut certificates: Vec<_> = loaded.certificates.into_iter().filter_map(report).collect();
@@ -129,8 +113,8 @@ async fn read(admin: &LocalAddress) -> Result<EnvoyReport, LocalRequestError> {
     Ok(EnvoyReport {
         version: version(&info.version),
         state: info.state.to_lowercase(),
-        epoch: info.command_line_options.restart_epoch,
-        uptime_seconds: info.uptime_current_epoch.trim_end_matches('s').parse().unwrap_or_default(),
+        epoch: info.epoch(),
+        uptime_seconds: info.uptime_seconds(),
         is_connected: stats.lines().any(|line| line == format!("{CONNECTED}: 1")),
         certificates,
     })
@@ -150,14 +134,6 @@ fn report(loaded: Loaded) -> Option<ServiceCertificateReport> {
 /// The version number in `HASH/1.40.0/Clean/RELEASE/BoringSSL`.
 fn version(text: &str) -> String {
     text.split('/').nth(1).unwrap_or(text).to_owned()
-}
-
-async fn json<T: serde::de::DeserializeOwned>(
-    admin: &LocalAddress,
-    path: &str,
-) -> Result<T, LocalRequestError> {
-    let body = get(admin, path).await?;
-    serde_json::from_slice(body.as_ref()).map_err(|error| LocalRequestError::invalid(admin, &error))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use http::Method;
 use ironmesh_agent_envoy::local_http::{LocalAddress, LocalHttpError, exchange};
+use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 /// The time limit of a question. All of these processes answer at once, or hang.
@@ -41,4 +42,14 @@ pub(crate) async fn get(
         Ok(Err(source)) => Err(LocalRequestError::Failed { address: address.to_string(), source }),
         Err(_) => Err(LocalRequestError::Slow { address: address.to_string() }),
     }
+}
+
+/// The body of `GET path`, which is JSON.
+pub(crate) async fn get_json<T: DeserializeOwned>(
+    address: &LocalAddress,
+    path: &str,
+) -> Result<T, LocalRequestError> {
+    let body = get(address, path).await?;
+    serde_json::from_slice(body.as_ref())
+        .map_err(|error| LocalRequestError::invalid(address, &error))
 }
