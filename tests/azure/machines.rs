@@ -196,7 +196,7 @@ async fn look_ups_stay_within_their_share_of_the_calls() {
 }
 
 #[tokio::test]
-async fn failed_look_up_names_the_reason_and_the_next_one_recovers() {
+async fn failed_look_up_names_the_reason_and_recovers() {
     let azure = shop().await;
     let provider = follower(options(&azure), [("web", vec![joining("web", JoinRank::Primary)])]);
     let vm_id = vm_id(&azure, "0");

@@ -242,7 +242,7 @@ async fn revoke_accepts_a_uuid_prefix_and_prints_the_full_uuid() {
 }
 
 #[tokio::test]
-async fn one_unknown_or_ambiguous_name_revokes_nothing() {
+async fn unknown_or_ambiguous_name_revokes_none_of_all() {
     let Some((server, _child, ids)) = open(40).await else { return };
     let revoke = |names: &[&str]| server.run(&[&["proxy", "revoke"], names].concat());
     let ambiguous = {

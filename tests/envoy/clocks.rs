@@ -9,10 +9,10 @@ use tokio::process::Command;
 use crate::bookstore::{Bookstore, HOST};
 use crate::restart::wait_for_streams;
 
-const HOUR: i64 = 3600;
+pub(crate) const HOUR: i64 = 3600;
 
 /// Waits until the control plane reports a clock jump to a time of `direction`.
-async fn wait_for_jump_report(mesh: &Mesh, direction: &str) {
+pub(crate) async fn wait_for_jump_report(mesh: &Mesh, direction: &str) {
     eventually("the jump to be reported", async || {
         let readiness = mesh.readyz().await;
         let findings = readiness.get("findings").and_then(Value::as_array);

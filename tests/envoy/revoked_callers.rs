@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use tokio_rustls::client::TlsStream;
 
 use crate::bookstore::ensure_status;
+use crate::clocks::{HOUR, wait_for_jump_report};
 use crate::leave::machine;
 use crate::tcp::{DRAIN_SECONDS, use_past_drain_time};
 
@@ -159,7 +160,7 @@ async fn enroll(mesh: &Mesh, host: u8) -> PathBuf {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn revoked_caller_gets_403_on_open_connections_and_no_other_caller_does() {
+async fn revoked_caller_alone_gets_403_on_open_connections() {
     let Some(programs) = Programs::find() else { return };
     let mut mesh = Mesh::start(&programs, &[("policy.toml", POLICY)]).await;
     let _app = App::http1("till", mesh.loopback().socket(21, 8080)).await;
@@ -202,7 +203,7 @@ async fn revoked_caller_gets_403_on_open_connections_and_no_other_caller_does() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn revoked_caller_is_refused_in_tcp_handshakes_and_no_other_caller_is() {
+async fn revoked_caller_alone_is_refused_in_tcp_handshakes() {
     let Some(programs) = Programs::find() else { return };
     let mut mesh = Mesh::start(&programs, &[("policy.toml", POLICY)]).await;
     let _app = Ledger::start("ledger", mesh.loopback().socket(21, 8081)).await;
@@ -246,7 +247,7 @@ async fn revoked_caller_is_refused_in_tcp_handshakes_and_no_other_caller_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn open_tcp_connections_of_a_revoked_caller_end_within_the_drain_time() {
+async fn revocation_ends_open_tcp_connections_of_the_account() {
     let Some(programs) = Programs::find() else { return };
     let mut mesh = Mesh::start(&programs, &[("policy.toml", POLICY)]).await;
     let _app = Ledger::start("ledger", mesh.loopback().socket(21, 8081)).await;
@@ -286,8 +287,52 @@ async fn open_tcp_connections_of_a_revoked_caller_end_within_the_drain_time() {
     server.assert_no_update_errors().await;
 }
 
+/// BoringSSL refuses all callers while the date of a list is in the future, or its time is over.
 #[tokio::test(flavor = "multi_thread")]
-async fn revoked_shared_certificate_is_refused_and_other_proxies_lose_no_request() {
+async fn wrong_clock_at_revocation_refuses_no_other_caller() {
+    let Some(programs) = Programs::find() else { return };
+    let mut mesh = Mesh::start(&programs, &[("policy.toml", POLICY)]).await;
+    mesh.restart_with_own_clock().await;
+    let _app = Ledger::start("ledger", mesh.loopback().socket(21, 8081)).await;
+    let server = mesh.envoy(&ProxyOptions::new("default/ledger", 21)).await;
+    let port = server.socket(15003);
+    let mut identities = Vec::new();
+    for host in [11, 12, 13] {
+        identities.push(Identity::of_machine(&mesh, &enroll(&mesh, host).await).await);
+    }
+    for identity in &identities {
+        drop(identity.dial(port).await);
+    }
+
+    for (n, (skew, direction)) in [(-HOUR, "back by 1h"), (HOUR, "ahead by 2h")].iter().enumerate()
+    {
+        mesh.set_clock(*skew);
+        wait_for_jump_report(&mesh, direction).await;
+        let name = format!("customer-{}", n + 1);
+        let run = mesh.run(&["proxy", "revoke", &name]).await;
+        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+        eventually("the handshake to be refused", async || {
+            identities[n].greeting(port).await.err().ok_or("it is accepted")
+        })
+        .await;
+        identities[2].greeting(port).await.unwrap();
+        mesh.restart_control_plane().await;
+        crate::restart::wait_for_streams(&server, 1).await;
+        identities[n].greeting(port).await.unwrap_err();
+        identities[2].greeting(port).await.unwrap();
+    }
+    mesh.set_clock(0);
+    mesh.restart_control_plane().await;
+    crate::restart::wait_for_streams(&server, 1).await;
+    let is_accepted = async |identity: &Identity| identity.greeting(port).await.is_ok();
+    for (n, identity) in identities.iter().enumerate() {
+        assert_eq!(is_accepted(identity).await, n == 2, "caller {n} by the right clock");
+    }
+    server.assert_no_update_errors().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn revoked_shared_certificate_costs_others_no_request() {
     let Some(programs) = Programs::find() else { return };
     let mut mesh = Mesh::start(&programs, &[("policy.toml", POLICY)]).await;
     let _app = App::http1("till", mesh.loopback().socket(21, 8080)).await;

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn sixty_four_unexpired_certificates_leave_no_room_until_one_expires() {
+    fn sixty_four_unexpired_certificates_are_the_limit() {
         let mut known = WorkloadCertificates::default();
         for number in 0..WorkloadCertificates::MAX {
             let end = if number == 9 { 20 } else { 24 };
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn certificates_of_minutes_are_issued_without_end_and_stay_bounded() {
+    fn short_lived_certificates_keep_the_record_bounded() {
         let minute = |n: i64| Timestamp::UNIX_EPOCH + SignedDuration::from_mins(n);
         let mut known = WorkloadCertificates::default();
         for number in 0..600 {

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_certificate_is_refused_once_it_waits_no_longer() {
+    fn shared_certificate_is_refused_after_its_wait() {
         let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         let trust_domain: TrustDomain = "mesh.example".parse().unwrap();
         let (id, services) = (ProxyId(Uuid::nil()), vec!["till".parse().unwrap()]);

@@ -286,7 +286,7 @@ fn unreadable_fields_are_named() {
 }
 
 #[test]
-fn proxies_of_a_machine_have_ids_that_follow_from_the_one_before() {
+fn reimaged_machine_derives_its_next_proxy_id() {
     let machine = verify(|_| ()).unwrap();
     let first = machine.proxy_id(None);
     assert_eq!(first, machine.proxy_id(None));

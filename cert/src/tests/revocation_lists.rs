@@ -48,7 +48,7 @@ fn issued(authority: &Authority) -> String {
 }
 
 #[test]
-fn each_issuer_that_may_have_an_unexpired_leaf_has_exactly_one_list() {
+fn each_issuer_of_unexpired_leaves_has_one_list() {
     let store = MemoryStore::default();
     let years = |n: i64| SignedDuration::from_hours(n * 365 * 24);
     let start = now();
@@ -78,7 +78,7 @@ fn each_issuer_that_may_have_an_unexpired_leaf_has_exactly_one_list() {
 }
 
 #[test]
-fn lists_are_signed_again_only_for_a_difference_and_each_is_newer() {
+fn changed_serials_or_issuers_sign_a_newer_list() {
     let authority = authority();
     let (one, two) = (issued(&authority), issued(&authority));
     let first = authority.revocation_lists(&serials(&[&one]), None).unwrap();

@@ -139,7 +139,7 @@ async fn waiting_look_ups_are_bounded_and_hold_no_worker() {
 }
 
 #[tokio::test]
-async fn passing_failures_of_the_metadata_service_are_repeated() {
+async fn transient_metadata_failures_are_retried() {
     let answers = [(500, ""), (410, ""), (429, ""), (410, "")];
     let (server, imds) = (Server::start().await, imds(&answers).await);
     server.client().enroll_azure(&join(&imds, None)).await.unwrap();

@@ -21,7 +21,7 @@ async fn proxy_reports_the_ports_that_it_serves() {
 }
 
 #[tokio::test]
-async fn report_needs_a_proxy_certificate_and_a_body_of_its_form() {
+async fn malformed_or_anonymous_serving_report_is_rejected() {
     let server = Server::start().await;
     let identity = server.identity(SignedDuration::from_hours(1));
     let good = json!({ "ports": {} });

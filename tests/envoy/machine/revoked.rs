@@ -8,7 +8,7 @@ use crate::bookstore::ensure_status;
 use crate::enrollment::text;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn revoked_machine_is_refused_and_another_of_its_account_is_undisturbed() {
+async fn revoked_machine_is_refused_without_disturbing_its_account() {
     let Some(programs) = Programs::find() else { return };
     let mesh = start_mesh(&programs).await;
     let _applications = Applications::start(&mesh, 21).await;

@@ -35,7 +35,7 @@ async fn names_of_service_certificates(machine: &Machine) -> Vec<(String, Option
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn machine_serves_with_keys_of_its_own_also_while_its_agent_is_away() {
+async fn machine_keys_serve_while_the_agent_is_away() {
     let Some(programs) = Programs::find() else { return };
     let mesh = start_mesh(&programs).await;
     let _applications = Applications::start(&mesh, 21).await;

@@ -139,7 +139,7 @@ fn problem(error: EnrollmentError) -> String {
 }
 
 #[test]
-fn attested_machine_is_what_the_provider_and_policy_say() {
+fn attested_machine_has_services_of_provider_and_policy() {
     let world = world_with_machine();
     let request = request();
     let enrolled = world.join_azure(&request, AT_ONCE).unwrap();
@@ -213,7 +213,7 @@ fn machine_that_policy_does_not_let_join_gets_the_fix() {
 }
 
 #[test]
-fn machine_of_another_subscription_is_rejected_without_a_look_up() {
+fn foreign_subscription_is_rejected_without_a_look_up() {
     let world = world_with_machine();
     world.machines.0.lock().clear();
     let attested = AttestedMachine {
@@ -232,7 +232,7 @@ fn machine_of_another_subscription_is_rejected_without_a_look_up() {
 }
 
 #[test]
-fn repeated_join_with_the_same_key_yields_the_same_certificate_for_five_minutes() {
+fn repeated_azure_join_with_one_key_gets_the_same_certificate() {
     let world = world_with_machine();
     let request = request();
     let first = world.join_azure(&request, AT_ONCE).unwrap();
@@ -291,7 +291,7 @@ fn machine_under_change_tries_again_without_an_alarm() {
 }
 
 #[test]
-fn bound_machine_is_judged_by_a_list_that_is_newer_than_its_request() {
+fn rejoin_needs_a_list_newer_than_its_request() {
     let world = world_with_machine();
     world.join_azure(&request(), AT_ONCE).unwrap();
     let enrollment = azure_enrollment(&request(), false);

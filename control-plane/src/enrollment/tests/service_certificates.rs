@@ -132,7 +132,7 @@ fn revoked_expired_and_replaced_proxies_get_no_service_certificate() {
 }
 
 #[test]
-fn issued_service_certificates_are_in_the_record_before_the_response() {
+fn service_certificates_are_recorded_before_the_response() {
     let (world, record, certificate) = joined(POLICY);
     world.connect(&certificate, AT_ONCE);
     let mut serials = Vec::new();

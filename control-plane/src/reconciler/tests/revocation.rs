@@ -105,7 +105,7 @@ fn refuses(store: &SimulatedClient, serial: &str) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shared_certificate_is_refused_once_the_other_proxies_have_its_successor() {
+async fn shared_certificate_is_listed_after_acks_of_its_successor() {
     for has_answer in [true, false] {
         let mut harness = Harness::open(POLICY);
         let mut store = harness.proxy(1, &["store"]);
@@ -152,7 +152,7 @@ async fn shared_certificate_is_refused_once_the_other_proxies_have_its_successor
 }
 
 #[tokio::test(start_paused = true)]
-async fn proxy_that_leaves_by_itself_is_refused_only_if_an_operator_revokes_it() {
+async fn left_proxy_is_refused_only_after_an_operators_revocation() {
     let mut harness = Harness::open(POLICY);
     let mut store = harness.proxy(1, &["store"]);
     let leaving = harness.join(2, &["buyer"]);

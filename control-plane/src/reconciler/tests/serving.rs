@@ -108,7 +108,7 @@ fn new_port_waits_for_a_report_and_the_old_one_stays() {
 }
 
 #[test]
-fn report_before_the_ack_counts_and_one_of_an_earlier_envoy_does_not() {
+fn early_serving_report_counts_unless_of_an_earlier_envoy() {
     let mut harness = Harness::open(POLICY);
     let record = harness.join(1, &["store"]);
     let store = connect(&harness, &record);
