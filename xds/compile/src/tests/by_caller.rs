@@ -1,6 +1,6 @@
 //! Withdrawals from TCP ports of proxies that serve each caller by a chain of its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ironmesh_catalog::{Callers, Proxy, ServiceAccount, ServicePort, Snapshot};
@@ -9,7 +9,7 @@ use ironmesh_xds_wire::ResourceType;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::mesh::{PartOrder, shape, step};
+use super::mesh::{Edit, PartOrder, Shape, shape, step};
 use super::{content, each};
 use crate::{Compiled, Compiler, names};
 
@@ -120,4 +120,33 @@ proptest! {
             }
         }
     }
+}
+
+/// A revocation renames the chains of the revoked proxy's account, and those alone.
+#[test]
+fn revocation_renames_only_the_chains_of_its_account() {
+    let [before, after] = [&[][..], &[Edit::Revoked]].map(|edits| {
+        let (snapshot, proxies) = Shape::teams(2).with(edits).build(PartOrder::default());
+        (snapshot, proxies)
+    });
+    let revoked: BTreeSet<_> = after.0.revoked_callers.last_listed.keys().collect();
+    let (mut renamed, mut kept) = (0, 0);
+    for proxy in before.1.iter().filter(|one| one.metadata.ends_single_callers()) {
+        let (old, new) = moved(&before.0, &after.0, proxy);
+        for (service, number) in &old.serves.0 {
+            let port = ServicePort::new(service.clone(), *number);
+            let (old, new) = (chains(&old, &port), chains(&new, &port));
+            let Some(access) = before.0.tcp_accesses.ports.get(&port) else { continue };
+            assert_eq!(old.len(), new.len());
+            for account in access.named() {
+                let name = format!("{}|{account}", names::callers_listener(&port));
+                assert!(old.contains_key(&name));
+                let is_renamed = revoked.contains(account);
+                assert_eq!(new.contains_key(&name), !is_renamed, "{name}");
+                assert_eq!(new.contains_key(&format!("{name}|1")), is_renamed, "{name}");
+                *if is_renamed { &mut renamed } else { &mut kept } += 1;
+            }
+        }
+    }
+    assert!(renamed > 0 && kept > 0, "{renamed} renamed, {kept} kept");
 }

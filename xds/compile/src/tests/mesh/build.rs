@@ -95,7 +95,7 @@ impl Shape {
     fn revoked_callers(&self) -> RevokedCallers {
         let dns_names = self.revoked.iter().map(|n| format!("p{n}.proxy.mesh.internal"));
         let serials: BTreeMap<_, _> =
-            self.revoked.iter().map(|n| (format!("0{n}"), account(0, n % 3))).collect();
+            self.revoked.iter().map(|n| (format!("0{n}"), account(1, (n + 2) % 3))).collect();
         let lists = (!serials.is_empty()).then(|| format!("the list of {serials:?}").into());
         let last_listed = serials.values().cloned().zip(1..).collect();
         RevokedCallers { dns_names: dns_names.collect(), serials, lists, last_listed }
