@@ -128,14 +128,14 @@ impl From<&JoinRecord> for JoinRecordView {
 }
 
 impl From<Revocation> for RevocationView {
-    fn from(Revocation { at, reason }: Revocation) -> Self {
+    fn from(Revocation { at, reason, .. }: Revocation) -> Self {
         Self { at, reason }
     }
 }
 
 impl fmt::Display for RevocationView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Revocation { at: self.at, reason: self.reason.clone() }.fmt(f)
+        Revocation::by_operator(self.at, self.reason.clone()).fmt(f)
     }
 }
 
@@ -170,7 +170,7 @@ mod tests {
             participation: Participation([port.clone()].into()),
             ports_without_backend: Participation([port].into()),
             certificates: CertificateSource::Agent,
-            revoked: Some(Revocation { at, reason: Some("stolen".to_owned()) }),
+            revoked: Some(Revocation::by_operator(at, Some("stolen".to_owned()))),
             unreachable_since: Some(at),
             ..record()
         };

@@ -99,12 +99,14 @@ impl SharedCertificate {
     }
 }
 
-/// Whether a peer may accept a certificate that expires then: the clock of a peer may be an hour behind.
+/// Whether a peer may accept a certificate that expires then.
 pub(crate) fn may_be_accepted(expires_at: Timestamp, now: Timestamp) -> bool {
-    now.duration_since(expires_at) < CLOCK_MARGIN
+    now.duration_since(expires_at) < CLOCK_TOLERANCE
 }
 
-const CLOCK_MARGIN: SignedDuration = SignedDuration::from_hours(1);
+/// How far the clock of a peer may be behind, or that of the control plane ahead, before a certificate is forgotten that a
+/// peer would accept.
+const CLOCK_TOLERANCE: SignedDuration = SignedDuration::from_hours(72);
 
 impl ServiceCertificate {
     /// It and the ones before it.

@@ -99,7 +99,8 @@ pub use proxy::{
     AzureBinding, CertificateRecognition, CertificateSource, CertificateState, HostUpstream,
     IssuedCertificate, IssuedWorkloadCertificate, JoinRecord, KeyHash, LogFolder, NodeMetadata,
     OutsideAuthority, OutsideHost, Participation, PresentedCertificate, Proxy, ProxyCredentials,
-    ProxyId, ProxyKind, Revocation, TooManyCertificates, Upstream, WorkloadCertificates,
+    ProxyId, ProxyKind, Revocation, RevocationCause, TooManyCertificates, Upstream,
+    WorkloadCertificates,
 };
 pub use proxy_name::ProxyName;
 pub use removals::{PolicyObject, Removals};

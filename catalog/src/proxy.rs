@@ -179,25 +179,66 @@ pub enum ProxyKind {
 pub struct Revocation {
     /// When it was revoked.
     pub at: Timestamp,
-    /// The reason that the operator gave.
+    /// The reason that the operator gave, or that of the cause.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Its cause; none in a record of an earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cause: Option<RevocationCause>,
+}
+
+/// The cause of a revocation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RevocationCause {
+    /// An operator: its keys may be in other hands, so peers refuse it.
+    Operator,
+    /// The proxy has left the mesh for good, at its own request.
+    Left,
+    /// Its machine was reimaged, which destroyed its keys, and enrolled again.
+    Reimaged,
 }
 
 impl Revocation {
     /// The reason of a proxy that has left the mesh for good, at its own request.
     pub const LEFT: &str = "left the mesh";
 
-    /// Whether the proxy has left by itself. Its keys are not known to be in other hands, so peers do not refuse it.
-    pub fn is_leave(&self) -> bool {
-        self.reason.as_deref() == Some(Self::LEFT)
+    /// The reason of a proxy whose machine was enrolled again.
+    pub const REIMAGED: &str = "Azure has reimaged its machine, which was enrolled again";
+
+    /// The revocation by an operator.
+    pub fn by_operator(at: Timestamp, reason: Option<String>) -> Self {
+        Self { at, reason, cause: Some(RevocationCause::Operator) }
+    }
+
+    /// That of a proxy that has left the mesh.
+    pub fn left(at: Timestamp) -> Self {
+        Self { at, reason: Some(Self::LEFT.to_owned()), cause: Some(RevocationCause::Left) }
+    }
+
+    /// That of a proxy whose machine was reimaged.
+    pub fn reimaged(at: Timestamp) -> Self {
+        Self { at, reason: Some(Self::REIMAGED.to_owned()), cause: Some(RevocationCause::Reimaged) }
+    }
+
+    /// Its cause. Earlier versions recorded only the reason.
+    pub fn cause(&self) -> RevocationCause {
+        self.cause.unwrap_or(match self.reason.as_deref() {
+            Some(Self::LEFT) => RevocationCause::Left,
+            _ => RevocationCause::Operator,
+        })
+    }
+
+    /// Whether it is an operator's.
+    pub fn is_by_operator(&self) -> bool {
+        self.cause() == RevocationCause::Operator
     }
 }
 
 impl JoinRecord {
     /// Whether an operator revoked it, so that peers refuse it.
     pub fn is_refused_by_peers(&self) -> bool {
-        self.revoked.as_ref().is_some_and(|revocation| !revocation.is_leave())
+        self.revoked.as_ref().is_some_and(Revocation::is_by_operator)
     }
 }
 
@@ -399,7 +440,7 @@ mod tests {
         is(&record, 999, CertificateState::Claimed);
         is(&record, 1000, CertificateState::Expired);
         assert!(record.is_in_use(after(999)) && !record.is_in_use(after(1000)));
-        record.revoked = Some(Revocation { at: after(2), reason: Some("stolen".to_owned()) });
+        record.revoked = Some(Revocation::by_operator(after(2), Some("stolen".to_owned())));
         is(&record, 3, CertificateState::Revoked);
         assert!(!record.is_in_use(after(3)));
         let words = record.revoked.unwrap().to_string();

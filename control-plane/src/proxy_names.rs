@@ -112,7 +112,7 @@ mod tests {
             Ok("web-2".parse().unwrap())
         );
         let revoke = |(id, record): (&ProxyId, &Arc<JoinRecord>)| {
-            let revoked = Some(Revocation { at: now, reason: None });
+            let revoked = Some(Revocation::by_operator(now, None));
             (*id, Arc::new(JoinRecord { revoked, ..(**record).clone() }))
         };
         let revoked: Records = records.iter().map(revoke).collect();

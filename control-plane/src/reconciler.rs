@@ -155,6 +155,8 @@ pub(crate) struct Reconciler {
     pending_servers: PendingServers,
     /// The clients examined in the last pass, to which a resource set may have been published.
     published_to: BTreeSet<ClientKey>,
+    /// The clients that get nothing until the accounts of their certificates are recorded.
+    unrecorded: BTreeSet<ClientKey>,
     /// When the next tick is due.
     next_tick: Instant,
     /// The clients of which it is not known yet whether they ACKed what makes them participants.
@@ -251,6 +253,7 @@ impl Reconciler {
             reissues: Reissues::default(),
             pending_servers: PendingServers::default(),
             published_to: BTreeSet::new(),
+            unrecorded: BTreeSet::new(),
             next_tick: Instant::now(),
             pending_progress: BTreeSet::new(),
             finding_log: FindingLog::default(),
@@ -430,8 +433,9 @@ impl Reconciler {
             None => BTreeSet::new(),
         };
         affected.extend(unserved);
+        affected.extend(std::mem::take(&mut self.unrecorded));
         self.compile(&affected);
-        self.record_shared_accounts(&affected);
+        self.unrecorded = self.record_shared_accounts(&affected);
         to_publish.extend(self.track_nacks(&news));
         self.retry_nacked();
         to_publish.extend(affected);
@@ -448,6 +452,7 @@ impl Reconciler {
                 now,
             }));
         }
+        to_publish.retain(|client| !self.unrecorded.contains(client));
         let changed = self.publish_sets(&to_publish);
         touched.extend(to_publish.iter().cloned());
         self.examine_convergence(&touched, &changed, &connected, now);

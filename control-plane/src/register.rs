@@ -339,7 +339,7 @@ impl Register {
     }
 
     /// Revokes proxies, all or none. An earlier revocation stays as it is, except for that of a proxy that has left by
-    /// itself, if an operator revokes it.
+    /// itself or was reimaged, if an operator revokes it.
     pub(crate) fn revoke(
         &self,
         ids: &[ProxyId],
@@ -349,7 +349,7 @@ impl Register {
             let records = ids.iter().filter_map(|id| records.get(id));
             let records = records.filter(|record| match &record.revoked {
                 None => true,
-                Some(known) => known.is_leave() && !revocation.is_leave(),
+                Some(known) => !known.is_by_operator() && revocation.is_by_operator(),
             });
             let revoked = records.map(|record| JoinRecord {
                 revoked: Some(revocation.clone()),

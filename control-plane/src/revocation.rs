@@ -23,7 +23,7 @@ pub(crate) fn revoke(
         let kept = register.get(id).and_then(|record| record.revoked.clone());
         let revocation = kept.unwrap_or_else(|| revocation.clone());
         hub.disconnect(&id.to_string(), &format!("proxy {id} was {revocation}"));
-        if record.revoked.as_ref().is_none_or(Revocation::is_leave) {
+        if !record.revoked.as_ref().is_some_and(Revocation::is_by_operator) {
             tracing::warn!(proxy = %id, reason = revocation.reason, "proxy revoked");
         }
         revocation

@@ -240,7 +240,7 @@ fn permissive_mode_calls_non_participants_in_plaintext() {
 fn revoked_proxy_address_is_not_called_until_reenrollment() {
     let listed = || endpoint("10.0.0.1", None, 1);
     let mut gone = record(1, "10.0.0.1", "store", false);
-    gone.revoked = Some(Revocation { at: Timestamp::UNIX_EPOCH, reason: None });
+    gone.revoked = Some(Revocation::by_operator(Timestamp::UNIX_EPOCH, None));
     for mode in [Mode::Strict, Mode::Permissive] {
         let snapshot = assemble_in(mode, vec![listed()], &[gone.clone()]);
         assert_eq!(dialled(&snapshot), [], "{mode}");

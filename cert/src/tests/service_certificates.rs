@@ -250,14 +250,19 @@ fn refused_certificate_is_replaced_once_and_remembered() {
     assert_eq!(earlier, [&a]);
     assert_eq!(mesh.ensure(&["a", "b"], 1), (false, vec![]), "it is replaced once");
     assert_eq!(mesh.certificates.shared(&account("a"), mesh.at(1)).len(), 2);
-    assert_eq!(mesh.certificates.shared(&account("a"), mesh.at(48)).len(), 0);
+    assert_eq!(
+        mesh.certificates.shared(&account("a"), mesh.at(48)).len(),
+        2,
+        "a clock may be wrong"
+    );
+    assert_eq!(mesh.certificates.shared(&account("a"), mesh.at(120)).len(), 0);
 
     // A restart and a renewal keep the number, and forget what no peer accepts.
     mesh.restart();
     assert!(!mesh.certificates.refuse([a].into()));
     assert_eq!(mesh.ensure(&["a", "b"], 1), (true, vec![]));
     assert_eq!(mesh.certificates.current()[&account("a")], new);
-    mesh.ensure(&["a", "b"], 30);
+    mesh.ensure(&["a", "b"], 120);
     let renewed = mesh.certificates.current()[&account("a")].clone();
     assert_eq!(renewed.history.reissues, 1);
     let earlier: Vec<_> = renewed.history.earlier.iter().map(|one| &*one.serial).collect();

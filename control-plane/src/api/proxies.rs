@@ -343,7 +343,7 @@ mod tests {
         let other = "beef2222-0000-4000-8000-000000000002";
         let find = |names: [&str; 2], revoked: bool| {
             let mut second = record(other, names[1]);
-            second.revoked = revoked.then(|| Revocation { at: Timestamp::now(), reason: None });
+            second.revoked = revoked.then(|| Revocation::by_operator(Timestamp::now(), None));
             let records = [record(one, names[0]), second];
             let records: Records =
                 records.into_iter().map(|record| (record.id, Arc::new(record))).collect();

@@ -39,7 +39,7 @@ impl RunningControlPlane {
         let mut proxies: Vec<_> =
             ids.iter().map(|id| self.effect(*id, snapshot.as_deref(), now)).collect();
         if !request.dry_run {
-            let revocation = Revocation { at: now, reason: reason.map(str::to_owned) };
+            let revocation = Revocation::by_operator(now, reason.map(str::to_owned));
             let revoked = revoke(&self.register, &self.hub, &records, &revocation)
                 .map_err(|error| ApiError::Internal(chain(&error)))?;
             let by_id: BTreeMap<_, _> =
@@ -99,7 +99,7 @@ impl RunningControlPlane {
         };
         // An operator may revoke a proxy that has left by itself: then peers refuse it.
         let earlier = record.and_then(|record| record.revoked.clone());
-        let earlier = earlier.filter(|revocation| !revocation.is_leave());
+        let earlier = earlier.filter(Revocation::is_by_operator);
         Revoked {
             id,
             name: record.map_or_else(|| id.into(), JoinRecord::display_name),
@@ -131,10 +131,10 @@ pub(super) fn reach(
 ) -> Vec<ReachView> {
     let Some(snapshot) = snapshot else { return Vec::new() };
     let mut until: BTreeMap<ServicePort, Timestamp> = BTreeMap::new();
-    let own = record.workload_certificates.accepted(now);
+    let own = record.workload_certificates.iter().filter(|one| one.expires_at > now);
     let own = own.map(|one| (&one.account, one.expires_at));
     let shared = shared_certificates(record, snapshot);
-    let shared = shared.iter().filter(|one| one.is_accepted(now));
+    let shared = shared.iter().filter(|one| one.expires_at > now);
     for (account, end) in own.chain(shared.map(|one| (&one.account, one.expires_at))) {
         for port in reachable_ports(snapshot, account) {
             let known = until.entry(port).or_insert(end);

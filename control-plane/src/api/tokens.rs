@@ -112,7 +112,7 @@ impl RunningControlPlane {
     ) -> Result<TokenView, ApiError> {
         check_lines(&[&request.reason])?;
         let now = Timestamp::now();
-        let revocation = Revocation { at: now, reason: request.reason.clone() };
+        let revocation = Revocation::by_operator(now, request.reason.clone());
         let failed = |error: &dyn std::error::Error| ApiError::Internal(error.to_string());
         let revoked = self.tokens.revoke(id, &revocation);
         let revoked = revoked.map_err(|error| ApiError::Internal(chain(&error)))?;

@@ -193,7 +193,7 @@ impl MachineEnrollment {
 
         let _enrolling = self.enrolling.lock();
         let before = of_machine(&self.register.all_records(), vm_id);
-        if let Some(bound) = before.iter().max_by_key(|record| record.enrolled_at) {
+        if let Some(bound) = before.iter().max_by_key(|record| newest(record)) {
             if let Some(again) = repeated(bound, &key, now)? {
                 return Ok(again);
             }
@@ -205,7 +205,7 @@ impl MachineEnrollment {
             }
         }
         let mesh_address = SocketAddr::new(address, reserved_ports::MESH);
-        let latest = before.iter().max_by_key(|record| record.enrolled_at);
+        let latest = before.iter().max_by_key(|record| newest(record));
         let id = attested.proxy_id(latest.map(|record| record.id));
         let new = JoinRecord {
             machine: Some(vm_id),
@@ -222,9 +222,9 @@ impl MachineEnrollment {
         let (request, name) = (&enrollment.request, enrollment.name.as_ref());
         let (record, certificate) = self.issue_first(new, request, name, replace, now)?;
         for old in before.iter().filter(|old| old.revoked.is_none()) {
-            let reason = format!("proxy {} was revoked: {REPLACED}", old.id);
+            let reason = format!("proxy {} was revoked: {}", old.id, Revocation::REIMAGED);
             self.hub.disconnect(&old.id.to_string(), &reason);
-            tracing::warn!(proxy = %old.id, reason = REPLACED, "proxy revoked");
+            tracing::warn!(proxy = %old.id, reason = Revocation::REIMAGED, "proxy revoked");
             self.record(JournalKind::Revoke, Actor::ControlPlane, peer, subject(old), None, now);
         }
         Ok(Decision::Enrolled(Box::new(record), certificate))
@@ -256,8 +256,10 @@ impl MachineEnrollment {
     }
 }
 
-/// The reason of the revocation of a proxy whose machine was reimaged.
-const REPLACED: &str = "Azure has reimaged its machine, which was enrolled again";
+/// The order of a machine's proxies: the one in use is the newest, whatever the clock was at their enrollments.
+fn newest(record: &JoinRecord) -> (bool, Timestamp) {
+    (record.revoked.is_none(), record.enrolled_at)
+}
 
 fn rejected(problem: String) -> Rejection {
     EnrollmentError::MachineRejected(problem).into()
@@ -366,7 +368,7 @@ fn replaced(
     }
     let active = present.into_iter().filter(|record| record.revoked.is_none());
     let revoke = |record: Arc<JoinRecord>| JoinRecord {
-        revoked: Some(Revocation { at: now, reason: Some(REPLACED.to_owned()) }),
+        revoked: Some(Revocation::reimaged(now)),
         participation: Participation::default(),
         ports_without_backend: Participation::default(),
         ..(*record).clone()

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ironmesh_catalog::{
     Actor, CertificateRecognition, JoinRecord, JournalEntry, JournalKind, ProxyId, Revocation,
+    RevocationCause,
 };
 use ironmesh_cert::peer::VerifiedProxy;
 use ironmesh_enrollment::{
@@ -71,7 +72,7 @@ impl MachineEnrollment {
         now: Timestamp,
     ) -> Result<(), EnrollmentError> {
         let record = self.identify(proxy, peer, now)?;
-        let revocation = Revocation { at: now, reason: Some(Revocation::LEFT.to_owned()) };
+        let revocation = Revocation::left(now);
         let records = std::slice::from_ref(&record);
         revoke(&self.register, &self.hub, records, &revocation).map_err(|e| unavailable(&e))?;
         self.leaves.rejoin(record.id);
@@ -205,7 +206,7 @@ impl From<Lag> for ProxySync {
 /// When a proxy was revoked at its own request.
 fn has_left(record: &JoinRecord) -> Option<Timestamp> {
     let revocation = record.revoked.as_ref()?;
-    revocation.is_leave().then_some(revocation.at)
+    (revocation.cause() == RevocationCause::Left).then_some(revocation.at)
 }
 
 /// The result for a proxy that was revoked at its own request.

@@ -335,7 +335,7 @@ fn second_use_raises_an_alarm_until_the_token_is_revoked() {
     assert!(texts[0].contains("it had enrolled proxy bookstore-1 from 192.0.2.5:"), "{texts:?}");
     let world = world.restarted();
     assert_eq!(world.findings(), ["IM0741"], "the alarm survives a restart");
-    let revocation = Revocation { at: world.now, reason: None };
+    let revocation = Revocation::by_operator(world.now, None);
     world.enroller.tokens.revoke(token.id(), &revocation).unwrap();
     assert!(world.findings().is_empty());
 }
@@ -346,7 +346,7 @@ fn unusable_tokens_look_the_same() {
     let other_mesh = self::world().token();
     let expired = world.token_for(|token| token.expires_at = world.now);
     let revoked = world.token();
-    let revocation = Revocation { at: world.now, reason: None };
+    let revocation = Revocation::by_operator(world.now, None);
     world.enroller.tokens.revoke(revoked.id(), &revocation).unwrap();
     for token in [&other_mesh, &expired, &revoked] {
         let error = world.join(token, &request(), peer(5), AT_ONCE).unwrap_err();

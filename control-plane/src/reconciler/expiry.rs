@@ -150,7 +150,7 @@ mod tests {
         let replaced =
             [record(1, 30), JoinRecord { id: ProxyId(Uuid::from_u128(9)), ..record(1, 900) }];
         assert!(found(&replaced, 31).is_empty());
-        let revocation = Revocation { at: then(1), reason: None };
+        let revocation = Revocation::by_operator(then(1), None);
         assert!(found(&[JoinRecord { revoked: Some(revocation), ..record(1, 30) }], 31).is_empty());
         assert!(found(&[JoinRecord { claimed_at: None, ..record(1, 30) }], 31).is_empty());
     }

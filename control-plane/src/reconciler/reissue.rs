@@ -7,9 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ironmesh_catalog::text::chain;
-use ironmesh_catalog::{
-    CertificateSource, ProxyId, Records, ServiceAccount, ServiceSecret, SharedCertificate,
-};
+use ironmesh_catalog::{CertificateSource, JoinRecord, Records, ServiceAccount, ServiceSecret};
 use ironmesh_xds_server::{ClientKey, Hub};
 use ironmesh_xds_wire::ResourceType;
 use jiff::{SignedDuration, Timestamp};
@@ -18,6 +16,9 @@ use tokio::time::Instant;
 use super::Reconciler;
 use super::clients::Clients;
 use super::rollout_order::{IN_FLIGHT, MAX_WAIT};
+
+/// How long after its issue a shared certificate may be valid: a day and a tenth of a day of jitter.
+const LONGEST_LIFETIME: SignedDuration = SignedDuration::from_hours(27);
 
 /// The shared certificates that are not refused yet.
 #[derive(Debug, Default)]
@@ -62,12 +63,11 @@ impl Reissues {
         hub: &Hub,
         listed: &BTreeSet<String>,
         instant: Instant,
-        now: Timestamp,
     ) -> BTreeSet<String> {
         let is_known = self.examined.as_ref().is_some_and(|examined| examined.ptr_eq(revoked));
         if !is_known {
             let before_start = self.examined.is_none().then_some(listed);
-            self.begin_waits(revoked, before_start, instant, now);
+            self.begin_waits(revoked, before_start, instant);
             self.examined = Some(revoked.clone());
         }
         for wait in self.waits.values_mut() {
@@ -90,28 +90,21 @@ impl Reissues {
     }
 
     /// Begins the waits for certificates that were not refused before. At a start, `before_start` are those that peers
-    /// refused already, and only those of revocations a moment ago wait.
+    /// refused already.
     fn begin_waits(
         &mut self,
         revoked: &Records,
         before_start: Option<&BTreeSet<String>>,
         instant: Instant,
-        now: Timestamp,
     ) {
-        let moment = SignedDuration::try_from(MAX_WAIT).unwrap_or(SignedDuration::ZERO);
         let mut present = BTreeSet::new();
         for record in revoked.values() {
-            let is_old = record
-                .revoked
-                .as_ref()
-                .is_none_or(|revocation| now.duration_since(revocation.at).abs() > moment);
-            for one in record.refused.iter().flatten().filter(|one| one.is_accepted(now)) {
+            for one in record.refused.iter().flatten() {
                 present.insert(one.serial.clone());
                 if self.over.contains(&one.serial) || self.waits.contains_key(&one.serial) {
                     continue;
                 }
-                let is_over = |listed: &BTreeSet<String>| is_old || listed.contains(&one.serial);
-                if before_start.is_some_and(is_over) {
+                if before_start.is_some_and(|listed| listed.contains(&one.serial)) {
                     self.over.insert(one.serial.clone());
                     continue;
                 }
@@ -141,19 +134,16 @@ impl Reconciler {
         let is_known =
             self.reissues.examined.as_ref().is_some_and(|examined| examined.ptr_eq(&revoked));
         if !is_known || is_tick {
-            let new = revoked.values().filter(|record| {
-                record.is_refused_by_peers()
-                    && record.refused.is_none()
-                    && !record.shared_accounts.is_empty()
+            let new = revoked
+                .values()
+                .filter(|record| record.is_refused_by_peers() && record.refused.is_none());
+            let new = new.map(|record| {
+                let accounts = self.shared_accounts(record, now).into_iter();
+                let shared =
+                    accounts.flat_map(|account| self.snapshot_builder.shared(&account, now));
+                (record.id, shared.collect::<Vec<_>>())
             });
-            let new: Vec<(ProxyId, Vec<SharedCertificate>)> = new
-                .map(|record| {
-                    let accounts = record.shared_accounts.iter();
-                    let shared =
-                        accounts.flat_map(|account| self.snapshot_builder.shared(account, now));
-                    (record.id, shared.collect())
-                })
-                .collect();
+            let new: Vec<_> = new.filter(|(_, shared)| !shared.is_empty()).collect();
             if let Err(error) = self.register.set_refused(&new) {
                 tracing::error!(
                     error = chain(&error),
@@ -165,11 +155,33 @@ impl Reconciler {
         }
         let (clients, hub, revoked) = (&self.clients, &*self.hub, self.register.revoked());
         let listed = self.snapshot_builder.listed();
-        self.reissues.examine(&revoked, clients, hub, listed, Instant::now(), now)
+        self.reissues.examine(&revoked, clients, hub, listed, Instant::now())
     }
 
-    /// Records which accounts' shared certificates these clients are about to get.
-    pub(super) fn record_shared_accounts(&self, clients: &BTreeSet<ClientKey>) {
+    /// The accounts whose shared certificates a revoked proxy may have. A record of an earlier version does not state them
+    /// before the proxy connects: then those of its services.
+    fn shared_accounts(&self, record: &JoinRecord, now: Timestamp) -> BTreeSet<ServiceAccount> {
+        let is_recent = record
+            .revoked
+            .as_ref()
+            .is_some_and(|revocation| now.duration_since(revocation.at) < LONGEST_LIFETIME);
+        let is_unstated = record.shared_accounts.is_empty()
+            && record.workload_certificates.is_empty()
+            && record.claimed_at.is_some();
+        let snapshot = self.snapshot_builder.snapshot().filter(|_| is_unstated && is_recent);
+        let services = snapshot.into_iter().flat_map(|snapshot| {
+            record.services.iter().filter_map(|service| snapshot.service(service))
+        });
+        let of_services = services.map(|service| service.account.clone());
+        of_services.chain(record.shared_accounts.iter().cloned()).collect()
+    }
+
+    /// Records which accounts' shared certificates these clients are about to get. Returns the clients that must not get
+    /// them, because the record could not be written: after a revocation nobody would refuse them.
+    pub(super) fn record_shared_accounts(
+        &self,
+        clients: &BTreeSet<ClientKey>,
+    ) -> BTreeSet<ClientKey> {
         let accounts = |client: &ClientKey| {
             let config = self.clients.config(client)?;
             let secrets = config.compiled.resources.of(ResourceType::Secret).keys();
@@ -183,12 +195,14 @@ impl Reconciler {
             (!accounts.is_subset(&record.shared_accounts)).then_some((record.id, accounts))
         };
         let new: Vec<_> = clients.iter().filter_map(accounts).collect();
-        if let Err(error) = self.register.add_shared_accounts(&new) {
-            tracing::error!(
-                error = chain(&error),
-                reason = "the accounts of their certificates cannot be recorded",
-                "revocation of these proxies would not replace the certificates"
-            );
-        }
+        let Err(error) = self.register.add_shared_accounts(&new) else { return BTreeSet::new() };
+        tracing::error!(
+            error = chain(&error),
+            proxies = new.len(),
+            reason = "the accounts of their certificates cannot be recorded, so a revocation would not replace these",
+            action = "trying again",
+            "proxies get no configuration yet"
+        );
+        new.into_iter().map(|(id, _)| ClientKey::from(id.to_string())).collect()
     }
 }

@@ -42,6 +42,8 @@ pub(super) struct SnapshotBuilder {
     stored_accesses: TcpAccesses,
     /// The stored certificate revocation lists.
     revocation_lists: Option<RevocationLists>,
+    /// Whether they are stored.
+    are_lists_stored: bool,
     /// The serial numbers of shared certificates that peers must not refuse yet.
     waiting: BTreeSet<String>,
     /// The numbers of the newest changes of the inputs.
@@ -61,6 +63,7 @@ impl SnapshotBuilder {
         Ok(Self {
             stored_accesses: store.tcp_accesses()?,
             revocation_lists: store.revocation_lists()?,
+            are_lists_stored: true,
             waiting: BTreeSet::new(),
             mesh,
             settings: settings.reloadable(),
@@ -125,13 +128,13 @@ impl SnapshotBuilder {
                     && (same_policy || old.specification.differs_in_endpoints_only(specification))
             })
         };
-        let must_replace = !same_revoked && self.certificates.refuse(refused(&revoked, clock.now));
+        let must_replace = !same_revoked && self.certificates.refuse(refused(&revoked));
         if is_tick || must_replace || !same_accounts() {
             self.renew_certificates(specification, &records, clock);
         }
         self.waiting = waiting;
         let may_differ = is_tick || !same_revoked || !same_waits;
-        let revoked_callers = self.revoked_callers(&revoked, clock.now, may_differ);
+        let revoked_callers = self.revoked_callers(&revoked, may_differ);
         let inputs = Inputs {
             mesh: self.mesh.clone(),
             mode,
@@ -172,13 +175,8 @@ impl SnapshotBuilder {
         }
     }
 
-    /// The callers that peers refuse: they change by a revocation, when a certificate has expired, and with a new issuer.
-    fn revoked_callers(
-        &mut self,
-        revoked: &Records,
-        now: Timestamp,
-        may_differ: bool,
-    ) -> Arc<RevokedCallers> {
+    /// The callers that peers refuse: they change by a revocation, when a record is forgotten, and with a new issuer.
+    fn revoked_callers(&mut self, revoked: &Records, may_differ: bool) -> Arc<RevokedCallers> {
         let known = self.current.as_ref().map(|(inputs, _)| Arc::clone(&inputs.revoked_callers));
         if let Some(known) = known.as_ref().filter(|_| !may_differ) {
             return Arc::clone(known);
@@ -187,7 +185,7 @@ impl SnapshotBuilder {
         let in_use = self.certificates.current();
         let in_use = in_use.values().map(|certificate| certificate.serial.clone());
         let waiting = self.waiting.iter().cloned().chain(in_use).collect();
-        let mut callers = RevokedCallers::of(revoked, &self.mesh.trust_domain, &waiting, now);
+        let mut callers = RevokedCallers::of(revoked, &self.mesh.trust_domain, &waiting);
         if !callers.serials.is_empty() {
             callers.lists = self.sign_revocation_lists(&callers.serials);
         }
@@ -204,19 +202,21 @@ impl SnapshotBuilder {
     ) -> Option<Arc<str>> {
         let before = self.revocation_lists.as_ref();
         let serials = revoked.keys().cloned().collect();
-        match self.authority.lock().revocation_lists(&serials, before) {
-            Ok(lists) if before == Some(&lists) => {}
+        let signed = self.authority.lock().revocation_lists(&serials, before);
+        let is_same = signed.as_ref().is_ok_and(|lists| before == Some(lists));
+        match signed {
+            Ok(lists) if is_same => {
+                if !self.are_lists_stored {
+                    self.store_revocation_lists(&lists);
+                }
+            }
             Ok(mut lists) => {
                 // Stored with the lists: a restart must neither forget nor repeat that connections end.
                 let is_new = |serial: &String| !self.listed().contains(serial);
                 let new = revoked.iter().filter(|(serial, _)| is_new(serial));
                 let number = lists.number;
                 lists.last_listed.extend(new.map(|(_, account)| (account.clone(), number)));
-                // Peers get them also if the write fails: the next restart signs others then.
-                if let Err(error) = self.store.put_revocation_lists(&lists) {
-                    let error = chain(&error);
-                    tracing::error!(error, "cannot store the certificate revocation lists");
-                }
+                self.store_revocation_lists(&lists);
                 self.revocation_lists = Some(lists);
             }
             Err(error) => {
@@ -227,6 +227,19 @@ impl SnapshotBuilder {
             }
         }
         self.revocation_lists.as_ref().map(|lists| Arc::clone(&lists.pem))
+    }
+
+    /// Stores the lists before peers get them. If the write fails, peers get them all the same, and each tick tries again.
+    fn store_revocation_lists(&mut self, lists: &RevocationLists) {
+        let stored = self.store.put_revocation_lists(lists);
+        self.are_lists_stored = stored.is_ok();
+        if let Err(error) = stored {
+            tracing::error!(
+                error = chain(&error),
+                action = "trying again",
+                "cannot store the certificate revocation lists"
+            );
+        }
     }
 
     /// Stores the TCP authorization of service ports before it becomes active. After a restart, an earlier withdrawal
@@ -287,7 +300,7 @@ impl SnapshotBuilder {
 }
 
 /// The serial numbers of the shared certificates that revoked proxies have.
-fn refused(revoked: &Records, now: Timestamp) -> BTreeSet<String> {
+fn refused(revoked: &Records) -> BTreeSet<String> {
     let refused = revoked.values().flat_map(|record| record.refused.iter().flatten());
-    refused.filter(|one| one.is_accepted(now)).map(|one| one.serial.clone()).collect()
+    refused.map(|one| one.serial.clone()).collect()
 }

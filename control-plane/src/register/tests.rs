@@ -58,11 +58,11 @@ fn revocation_survives_restarts_and_keeps_its_first_reason() {
     let register = Register::open(store(&folder), now).unwrap();
     register.add_all(vec![record(1, now), record(2, now)]).unwrap();
     let before = *register.generation().borrow();
-    let first = Revocation { at: now, reason: Some("stolen".to_owned()) };
+    let first = Revocation::by_operator(now, Some("stolen".to_owned()));
     register.revoke(&[record(1, now).id], &first).unwrap();
     let after = *register.generation().borrow();
     assert_eq!(after.members, before.members + 1, "a revocation changes the members");
-    let again = Revocation { at: now + SignedDuration::from_hours(1), reason: None };
+    let again = Revocation::by_operator(now + SignedDuration::from_hours(1), None);
     register.revoke(&[record(1, now).id], &again).unwrap();
     assert_eq!(*register.generation().borrow(), after, "a second revocation changes nothing");
     // The proxy's last ACK may arrive after the revocation.
@@ -87,7 +87,7 @@ fn expired_record_is_retired_and_forgotten_a_month_later() {
     let (claimed, mut unclaimed, revoked) = (record(1, now), record(2, now), record(3, now));
     unclaimed.claimed_at = None;
     register.add_all(vec![claimed, unclaimed, revoked.clone()]).unwrap();
-    register.revoke(&[revoked.id], &Revocation { at: now, reason: None }).unwrap();
+    register.revoke(&[revoked.id], &Revocation::by_operator(now, None)).unwrap();
     let begin = Instant::now();
     let look = |days: u32| {
         register.retire(after(days.into()));
@@ -184,7 +184,7 @@ fn conflicting_change_is_made_again_on_the_newer_record() {
     let now = Timestamp::now();
     let record = JoinRecord { claimed_at: None, ..record(1, now) };
     let (_folder, one, other) = two_registers(&record, now);
-    let revocation = Revocation { at: now, reason: Some("stolen".to_owned()) };
+    let revocation = Revocation::by_operator(now, Some("stolen".to_owned()));
     one.revoke(&[record.id], &revocation).unwrap();
     assert!(other.get(record.id).unwrap().revoked.is_none());
     // The claim must not restore what the other control plane has revoked.
@@ -241,7 +241,7 @@ async fn register_follows_changes_of_another_control_plane() {
     let task = tokio::spawn(Arc::clone(&other).follow(shutdown.clone()));
     let mut generation = other.generation();
     one.add(record(2, now)).unwrap();
-    one.revoke(&[record(1, now).id], &Revocation { at: now, reason: None }).unwrap();
+    one.revoke(&[record(1, now).id], &Revocation::by_operator(now, None)).unwrap();
     let is_shown = |_: &Generation| ids(&other.records()) == [2] && ids(&other.revoked()) == [1];
     let patience = Duration::from_secs(30);
     let shown = tokio::time::timeout(patience, generation.wait_for(is_shown)).await;

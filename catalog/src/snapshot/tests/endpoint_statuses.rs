@@ -39,8 +39,7 @@ fn endpoint_is_a_participant_or_has_an_exclusion_reason() {
     let with_agent = JoinRecord { certificates: CertificateSource::Agent, ..connected.clone() };
     let mut beside = record(2, "10.0.0.1", "store", true);
     beside.mesh_address.set_port(16003);
-    let revoked =
-        JoinRecord { revoked: Some(Revocation { at: AT, reason: None }), ..ready.clone() };
+    let revoked = JoinRecord { revoked: Some(Revocation::by_operator(AT, None)), ..ready.clone() };
     let proxies = vec![ready.id, beside.id];
     let both = [ready, beside];
     // The records, the exclusion reason, and whether callers of a permissive service use plaintext.

@@ -174,7 +174,7 @@ fn machine_id_of_two_proxies_matches_neither() {
 
 #[test]
 fn revoked_proxy_excludes_the_endpoint_of_its_machine() {
-    let revocation = Revocation { at: Timestamp::UNIX_EPOCH, reason: None };
+    let revocation = Revocation::by_operator(Timestamp::UNIX_EPOCH, None);
     let mut revoked = on(7, record(1, "10.0.0.1", "store", true));
     revoked.revoked = Some(revocation);
     let snapshot = assemble_in(Mode::Permissive, vec![machine("10.0.0.2", 7)], &[revoked]);

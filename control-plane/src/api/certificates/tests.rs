@@ -147,7 +147,7 @@ fn state_follows_the_part_of_the_lifetime_that_is_left() {
 
 #[test]
 fn proxy_states_are_those_of_the_join_record() {
-    let revocation = Revocation { at: start(), reason: None };
+    let revocation = Revocation::by_operator(start(), None);
     let records = vec![
         JoinRecord { claimed_at: None, ..proxy(1, days(30)) },
         proxy(2, hours(2)),

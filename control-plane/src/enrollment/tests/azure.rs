@@ -254,7 +254,7 @@ fn second_join_without_a_reimage_raises_an_alarm() {
     assert_eq!(world.findings(), ["IM0744"]);
     assert!(world.record(first.id).revoked.is_none(), "the first proxy stays");
     // Another program of the machine must not undo a revocation.
-    let revocation = Revocation { at: world.now, reason: None };
+    let revocation = Revocation::by_operator(world.now, None);
     world.enroller.register.revoke(&[first.id], &revocation).unwrap();
     problem(world.join_azure(&request(), days(1)).unwrap_err());
     let world = World { machines: Arc::clone(&world.machines), ..world };

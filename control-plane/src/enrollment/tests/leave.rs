@@ -145,7 +145,7 @@ fn revoked_unknown_and_copied_certificates_do_not_leave() {
     assert!(matches!(world.leave(&other_key), Err(EnrollmentError::CertificateRejected(_))));
     assert_eq!(world.findings(), ["IM0742"]);
     assert_eq!(world.entries(JournalKind::Leave).len(), 1, "a rejection");
-    world.enroller.register.revoke(&[id], &Revocation { at: world.now, reason: None }).unwrap();
+    world.enroller.register.revoke(&[id], &Revocation::by_operator(world.now, None)).unwrap();
     assert!(matches!(world.leave(&proxy), Err(EnrollmentError::Revoked(_))));
     let (elsewhere, ..) = joined();
     assert!(matches!(elsewhere.leave(&proxy), Err(EnrollmentError::CertificateRejected(_))));

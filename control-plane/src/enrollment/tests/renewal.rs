@@ -32,7 +32,7 @@ fn renewal_replaces_the_certificate_and_keeps_one_predecessor() {
     let of_proxy = world.enroller.alarms.of_proxy(first.id, world.now);
     assert_eq!(of_proxy.len(), 1, "{of_proxy:?}");
     world.renew(&third.certificate, &request, days(36)).unwrap();
-    let revocation = Revocation { at: world.now, reason: None };
+    let revocation = Revocation::by_operator(world.now, None);
     world.enroller.register.revoke(&[first.id], &revocation).unwrap();
     assert!(world.findings().is_empty(), "a revocation ends the alarm");
 }
@@ -63,7 +63,7 @@ fn revoked_unknown_and_unclaimed_proxies_do_not_renew() {
     assert!(
         matches!(&other, EnrollmentError::CertificateRejected(text) if text.contains("another key"))
     );
-    let revocation = Revocation { at: world.now, reason: Some("stolen".to_owned()) };
+    let revocation = Revocation::by_operator(world.now, Some("stolen".to_owned()));
     world.enroller.register.revoke(&[first.id], &revocation).unwrap();
     let revoked = world.renew(&first.certificate, &request, days(2)).unwrap_err();
     assert!(matches!(&revoked, EnrollmentError::Revoked(text) if text.contains("stolen")));
@@ -77,7 +77,7 @@ fn repeated_request_does_not_undo_a_revocation() {
     let world = world();
     let (token, request) = (world.token(), request());
     let first = world.join(&token, &request, peer(5), AT_ONCE).unwrap();
-    let revocation = Revocation { at: world.now, reason: None };
+    let revocation = Revocation::by_operator(world.now, None);
     world.enroller.register.revoke(&[first.id], &revocation).unwrap();
     let again = world.join(&token, &request, peer(5), AT_ONCE).unwrap_err();
     assert_eq!(again, EnrollmentError::TokenRejected);

@@ -121,7 +121,7 @@ fn revoked_expired_and_replaced_proxies_get_no_service_certificate() {
     assert!(matches!(copied, EnrollmentError::CertificateRejected(_)), "{copied}");
     assert_eq!(world.findings(), ["IM0742"]);
 
-    let revocation = Revocation { at: world.now, reason: Some("stolen".to_owned()) };
+    let revocation = Revocation::by_operator(world.now, Some("stolen".to_owned()));
     world.enroller.register.revoke(&[record.id], &revocation).unwrap();
     let revoked = world.service_certificate(&certificate, "service-cert", AT_ONCE).unwrap_err();
     assert!(matches!(&revoked, EnrollmentError::Revoked(text) if text.contains("stolen")));
@@ -143,21 +143,21 @@ fn service_certificates_are_recorded_before_the_response() {
     }
     let recorded = world.record(record.id).workload_certificates.clone();
     let recorded: Vec<_> = recorded
-        .accepted(world.now)
+        .iter()
         .map(|one| (one.serial.clone(), one.account.clone(), one.expires_at))
         .collect();
     assert_eq!(recorded, serials);
     // A restart reads them, too, and the next issue drops those that have expired.
-    let renewed = world.service_certificate(&certificate, "service-cert", days(2)).unwrap();
+    let renewed = world.service_certificate(&certificate, "service-cert", days(5)).unwrap();
     let leaf = WorkloadLeaf::read(&renewed.chain).unwrap();
     let stored = world.another_control_plane().register.get(record.id).unwrap();
-    let stored = stored.workload_certificates.accepted(world.now);
+    let stored = stored.workload_certificates.iter();
     let stored: Vec<_> = stored.map(|one| one.serial.clone()).collect();
     assert_eq!(stored, [leaf.serial]);
 }
 
 #[test]
-fn sixty_fifth_unexpired_service_certificate_is_refused() {
+fn service_certificate_above_the_limit_is_rejected() {
     let (world, record, certificate) = joined(POLICY);
     world.connect(&certificate, AT_ONCE);
     let mut full = (*world.record(record.id)).clone();
@@ -173,6 +173,6 @@ fn sixty_fifth_unexpired_service_certificate_is_refused() {
     let refused = world.service_certificate(&certificate, "service-cert", AT_ONCE).unwrap_err();
     let text = refused.to_string();
     assert!(matches!(refused, EnrollmentError::Busy(_)), "{text}");
-    assert!(text.contains("proxy bookstore-1 has 64 service certificates"), "{text}");
+    assert!(text.contains("proxy bookstore-1 has 128 service certificates"), "{text}");
     world.service_certificate(&certificate, "service-cert", days(2)).unwrap();
 }

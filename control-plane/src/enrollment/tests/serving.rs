@@ -41,7 +41,7 @@ fn answer_states_whether_the_ports_are_recorded_and_the_account() {
     assert!(report(&[NAME]).unwrap().recorded);
     assert!(!report(&[NAME, "81.bookstore.shop.mesh.internal"]).unwrap().recorded);
 
-    let revocation = Revocation { at: world.now, reason: None };
+    let revocation = Revocation::by_operator(world.now, None);
     register.revoke(&[enrolled.id], &revocation).unwrap();
     let error = report(&[NAME]).unwrap_err();
     assert!(matches!(error, EnrollmentError::Revoked(_)), "{error:?}");

@@ -176,7 +176,7 @@ async fn leave_ends_when_a_new_envoy_alone_is_configured() {
 async fn revoked_proxy_is_not_leaving() {
     let mut mesh = Mesh::settled();
     mesh.leave();
-    let revocation = Revocation { at: mesh.harness.now, reason: None };
+    let revocation = Revocation::by_operator(mesh.harness.now, None);
     mesh.harness.register.revoke(&[mesh.record.id], &revocation).unwrap();
     mesh.harness.pass();
     assert_eq!(mesh.harness.leaves.since(mesh.record.id), None);
@@ -186,7 +186,7 @@ async fn revoked_proxy_is_not_leaving() {
 #[test]
 fn last_proxy_of_a_service_leaves_no_finding_when_it_is_revoked() {
     let mut mesh = Mesh::settled();
-    let revocation = Revocation { at: mesh.harness.now, reason: None };
+    let revocation = Revocation::by_operator(mesh.harness.now, None);
     mesh.harness.register.revoke(&[mesh.record.id], &revocation).unwrap();
     mesh.harness.pass();
     assert!(mesh.harness.feeds.findings.borrow().is_empty());

@@ -47,7 +47,7 @@ fn revoked_proxy_is_removed_from_callers_and_then_forgotten() {
     assert!(calls(&buyer, "10.0.0.1") && calls(&buyer, "10.0.0.2"));
 
     let sets = harness.hub.counters().sets();
-    harness.register.revoke(&[one.id], &Revocation { at: harness.now, reason: None }).unwrap();
+    harness.register.revoke(&[one.id], &Revocation::by_operator(harness.now, None)).unwrap();
     harness.settle(&mut [&mut first, &mut second, &mut buyer]);
     assert!(!calls(&buyer, "10.0.0.1") && calls(&buyer, "10.0.0.2"));
     // The revoked proxy may get a set, too, before its streams are closed.
@@ -118,7 +118,7 @@ async fn shared_certificate_is_listed_after_acks_of_its_successor() {
         let known = harness.register.get(revoked.id).unwrap();
         assert!(known.shared_accounts.contains(&"buyer".parse().unwrap()), "{known:?}");
 
-        let revocation = Revocation { at: harness.now, reason: None };
+        let revocation = Revocation::by_operator(harness.now, None);
         harness.register.revoke(&[revoked.id], &revocation).unwrap();
         drop(thief);
         harness.pass();
@@ -161,16 +161,19 @@ async fn left_proxy_is_refused_only_after_an_operators_revocation() {
     harness.settle(&mut [&mut store, &mut client, &mut other]);
     let (serial, _) = certificate(&harness, &other);
     drop(client);
-    let mut revoke = |reason: &str| {
-        let revocation = Revocation { at: harness.now, reason: Some(reason.to_owned()) };
+    let now = harness.now;
+    let by_operator = |reason: &str| Revocation::by_operator(now, Some(reason.to_owned()));
+    let mut revoke = |revocation: Revocation| {
         harness.register.revoke(&[leaving.id], &revocation).unwrap();
         harness.settle(&mut [&mut store, &mut other]);
         certificate(&harness, &other).0
     };
-    assert_eq!(revoke(Revocation::LEFT), serial);
-    assert_ne!(revoke("stolen"), serial);
+    assert_eq!(revoke(Revocation::left(now)), serial);
+    // Nor does its reimaged machine, once it is revoked.
+    assert_eq!(revoke(Revocation::reimaged(now)), serial);
+    assert_ne!(revoke(by_operator("stolen")), serial);
     // The first reason of an operator stays.
-    revoke("sold");
+    revoke(by_operator("sold"));
     let kept = harness.register.get(leaving.id).unwrap().revoked.clone().unwrap();
     assert_eq!(kept.reason.as_deref(), Some("stolen"));
 }

@@ -127,12 +127,11 @@ impl Shared {
         let last_listed = &self.snapshot.revoked_callers.last_listed;
         let before = &old.revoked_callers.last_listed;
         if before != last_listed {
-            let refused: Vec<_> = last_listed
-                .iter()
-                .filter(|(account, number)| before.get(account) != Some(number))
-                .collect();
+            let accounts = before.keys().chain(last_listed.keys());
+            let differs = |one: &&ServiceAccount| before.get(*one) != last_listed.get(*one);
+            let refused: Vec<_> = accounts.filter(differs).collect();
             for (port, access) in &self.snapshot.tcp_accesses.ports {
-                if refused.iter().any(|(account, _)| access.named().contains(account)) {
+                if refused.iter().any(|account| access.named().contains(*account)) {
                     self.by_caller.forget(port);
                     changes.services.insert(port.service.clone());
                 }

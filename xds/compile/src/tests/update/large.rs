@@ -178,6 +178,10 @@ fn revocation_changes_only_inbound_routes_and_lists_of_callers() {
                         assert!(new.name().starts_with(names::INBOUND) && new.is_urgent());
                         routes += 1;
                     }
+                    // The chains of the caller's account.
+                    ResourceType::Listener => {
+                        assert!(new.name().starts_with("callers|"), "{}", new.name());
+                    }
                     of => {
                         assert_eq!(of, ResourceType::Secret, "{}", new.name());
                         assert!(new.name().starts_with(names::CALLERS), "{}", new.name());
