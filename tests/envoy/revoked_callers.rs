@@ -172,7 +172,7 @@ async fn revoked_caller_alone_gets_403_on_open_connections() {
     let (first, second) = (enroll(&mesh, 11).await, enroll(&mesh, 12).await);
     let revoked = Identity::of_machine(&mesh, &first).await;
     let other = Identity::of_machine(&mesh, &second).await;
-    // Without a DNS name: the filter does not match it (docs/decisions/0078).
+    // Of the same account, with the DNS name of a shared certificate.
     let shared = Identity::of_account(&mesh, &second).await;
     let mut revoked_open = revoked.open_all(port).await;
     let mut others_open = other.open_all(port).await;
