@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use ironmesh_catalog::{
     CertificateSource, JoinRecord, Labels, Locality, Participation, ProxyId, ProxyName, Revocation,
-    ServiceName,
+    RevocationCause, ServiceName,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -71,6 +71,16 @@ pub struct RevocationView {
     /// The reason that the user gave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The cause. None of an earlier version: an operator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<RevocationCause>,
+}
+
+impl RevocationView {
+    /// Whether servers refuse the proxy's certificates.
+    pub fn is_refused_by_peers(&self) -> bool {
+        self.cause.is_none_or(|cause| cause == RevocationCause::Operator)
+    }
 }
 
 impl From<&JoinRecord> for JoinRecordView {
@@ -128,8 +138,9 @@ impl From<&JoinRecord> for JoinRecordView {
 }
 
 impl From<Revocation> for RevocationView {
-    fn from(Revocation { at, reason, .. }: Revocation) -> Self {
-        Self { at, reason }
+    fn from(revocation: Revocation) -> Self {
+        let cause = Some(revocation.cause());
+        Self { at: revocation.at, reason: revocation.reason, cause }
     }
 }
 

@@ -53,7 +53,8 @@ impl NodeView {
     pub fn bootstrap_limits(&self) -> Option<&'static str> {
         let version = self.metadata.as_ref().and_then(|one| one.get("bootstrap_version"));
         version.is_none().then_some(
-            "withdrawals from TCP ports end all callers' connections; a new bootstrap ends only one caller's",
+            "older than this version: a TCP withdrawal ends all callers' connections, and a revocation ends none. \
+             Restart ironmesh-envoy; without the agent, enroll the proxy again",
         )
     }
 }

@@ -51,16 +51,25 @@ fn write_proxy(text: &mut String, proxy: &Revoked, dry_run: bool) {
         let lose = if dry_run { "would no longer dial" } else { "no longer dial" };
         line(&format!("  callers {lose} {address}: {}", named(endpoints.iter())));
     }
-    text.push_str(&reach_text(reach));
+    text.push_str(&reach_text(reach, true));
 }
 
-/// Until when the certificates of a proxy are valid, and for calls to which ports: a line for each time.
-pub fn reach_text(reach: &[ReachView]) -> String {
+/// Until when a revoked proxy could still call which ports: a line for each time. Peers refuse it if an operator revoked it,
+/// as soon as they have received that.
+pub fn reach_text(reach: &[ReachView], is_refused: bool) -> String {
+    let servers = if is_refused { "servers without a control-plane stream" } else { "servers" };
     let line = |ReachView { until, ports }: &ReachView| {
         let ports = named(ports.iter());
-        format!("  its service certificate is valid until {until:.0} for calls to {ports}\n")
+        format!("  {servers} accept its service certificate until {until:.0}: {ports}\n")
     };
-    reach.iter().map(line).collect()
+    let first = match (reach.is_empty(), is_refused) {
+        (true, _) => "",
+        (false, true) => {
+            "  connected servers refuse its service certificates, shared ones after at most 15 s\n"
+        }
+        (false, false) => "  it left the mesh by itself: to let servers refuse it, revoke it\n",
+    };
+    reach.iter().map(line).fold(first.to_owned(), |text, line| text + &line)
 }
 
 fn named<'a>(ports: impl ExactSizeIterator<Item = &'a ServicePort>) -> String {
@@ -104,7 +113,8 @@ mod tests {
 proxy till-1 (6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f) would be revoked
   2 xDS streams would end
   callers would no longer dial 10.0.0.1:15003: shop/till|80
-  its service certificate is valid until 2026-01-02T00:00:00Z for calls to shop/a|1, shop/a|2, shop/a|3, shop/a|4, shop/a|5, shop/a|6, shop/a|7, shop/a|8, shop/a|9, shop/a|10 and 2 more
+  connected servers refuse its service certificates, shared ones after at most 15 s
+  servers without a control-plane stream accept its service certificate until 2026-01-02T00:00:00Z: shop/a|1, shop/a|2, shop/a|3, shop/a|4, shop/a|5, shop/a|6, shop/a|7, shop/a|8, shop/a|9, shop/a|10 and 2 more
 warning: these ports would have no other endpoint: shop/till|80
 nothing was changed
 ";

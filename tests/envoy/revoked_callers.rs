@@ -396,6 +396,6 @@ async fn revoked_shared_certificate_costs_others_no_request() {
     }
     let shown = mesh.run(&["proxy", "show", "customer-1"]).await;
     let shown = String::from_utf8(shown.stdout).unwrap();
-    assert!(shown.contains("its service certificate is valid until "), "{shown}");
+    assert!(shown.contains("accept its service certificate until "), "{shown}");
     assert!(shown.contains("default/till|80"), "{shown}");
 }

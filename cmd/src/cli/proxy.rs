@@ -22,7 +22,7 @@ pub(crate) enum ProxyCommand {
     List(ListArguments),
     /// Show one proxy in detail
     Show(ShowArguments),
-    /// Revoke proxies for good: end their streams, reject them, and remove their endpoints from callers
+    /// Revoke proxies for good: end their streams, remove their endpoints, and let servers refuse their certificates
     Revoke(RevokeArguments),
     /// Create, list and revoke one-time tokens, by which machines enroll with `ironmesh agent join`
     Token(Box<TokenArguments>),

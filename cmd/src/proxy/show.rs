@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use ironmesh_admin::{
-    ApplicationView, EndpointView, ExchangeView, ProxyDetail, ReportedHealth, SyncState, SyncView,
-    reach_text,
+    ApplicationView, EndpointView, ExchangeView, ProxyDetail, ReportedHealth, RevocationView,
+    SyncState, SyncView, reach_text,
 };
 use ironmesh_catalog::text::escape_line;
 use jiff::Timestamp;
@@ -99,7 +99,8 @@ fn proxy_text(detail: &ProxyDetail) -> String {
         line("endpoint", &endpoint_text(endpoint));
     }
     write_revocation(&mut text, record);
-    text.push_str(&reach_text(&detail.reach));
+    let is_refused = record.revoked.as_ref().is_none_or(RevocationView::is_refused_by_peers);
+    text.push_str(&reach_text(&detail.reach, is_refused));
     write_leave(&mut text, proxy);
     write_problems(&mut text, proxy);
     write_exchanges(&mut text, &detail.exchanges);
@@ -191,7 +192,7 @@ fn endpoint_text(endpoint: &EndpointView) -> String {
         None if applications.is_empty() => {
             "not called: no provider reports an endpoint here".to_owned()
         }
-        None => "not called: the proxy has not ACKed the port yet".to_owned(),
+        None => "not called yet: `ironmesh endpoints` has the reason".to_owned(),
     };
     let applications: Vec<_> = applications
         .iter()

@@ -17,9 +17,6 @@ use super::Reconciler;
 use super::clients::Clients;
 use super::rollout_order::{IN_FLIGHT, MAX_WAIT};
 
-/// How long after its issue a shared certificate may be valid: a day and a tenth of a day of jitter.
-const LONGEST_LIFETIME: SignedDuration = SignedDuration::from_hours(27);
-
 /// The shared certificates that are not refused yet.
 #[derive(Debug, Default)]
 pub(super) struct Reissues {
@@ -161,10 +158,10 @@ impl Reconciler {
     /// The accounts whose shared certificates a revoked proxy may have. A record of an earlier version does not state them
     /// before the proxy connects: then those of its services.
     fn shared_accounts(&self, record: &JoinRecord, now: Timestamp) -> BTreeSet<ServiceAccount> {
-        let is_recent = record
-            .revoked
-            .as_ref()
-            .is_some_and(|revocation| now.duration_since(revocation.at) < LONGEST_LIFETIME);
+        let longest = SignedDuration::try_from(self.snapshot_builder.longest_lifetime());
+        let is_recent = record.revoked.as_ref().is_some_and(|revocation| {
+            longest.is_ok_and(|longest| now.duration_since(revocation.at) < longest)
+        });
         let is_unstated = record.shared_accounts.is_empty()
             && record.workload_certificates.is_empty()
             && record.claimed_at.is_some();

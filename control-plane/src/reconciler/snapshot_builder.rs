@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use ironmesh_catalog::{
     Discovered, Inputs, LeavingProxies, Mesh, MeshSpecification, Records, RevocationLists,
@@ -264,6 +265,11 @@ impl SnapshotBuilder {
         now: Timestamp,
     ) -> Vec<SharedCertificate> {
         self.certificates.shared(account, now)
+    }
+
+    /// How long after its issue a shared certificate may be valid: its lifetime, with jitter of a tenth.
+    pub(super) fn longest_lifetime(&self) -> Duration {
+        self.settings.service_lifetime.mul_f64(1.1)
     }
 
     /// The serial numbers in the stored certificate revocation lists.

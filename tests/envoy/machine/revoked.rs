@@ -37,6 +37,6 @@ async fn revoked_machine_is_refused_without_disturbing_its_account() {
     load.wait_for_requests(load.requests() + REQUESTS_PER_FAULT).await;
     load.finish().await.assert_undisturbed();
     let shown = text(&mesh.run(&["proxy", "show", &stolen.name()]).await);
-    assert!(shown.contains("its service certificate is valid until "), "{shown}");
+    assert!(shown.contains("accept its service certificate until "), "{shown}");
     assert!(shown.contains("default/store|14001"), "{shown}");
 }
