@@ -59,7 +59,7 @@ async fn proxy_show_describes_an_unclaimed_proxy() {
         "services      default/store\n".to_owned(),
         "mesh address  127.1.0.1:15003\n".to_owned(),
         "certificate   unclaimed; expires ".to_owned(),
-        "endpoint      default/store|80 not called: the proxy has not ACKed the port yet; applications: port 80 with weight 1, health unknown\n".to_owned(),
+        "endpoint      default/store|80 not called yet: `ironmesh endpoints` has the reason; applications: port 80 with weight 1, health unknown\n".to_owned(),
     ] {
         assert!(run.stdout.contains(&part), "no {part:?} in\n{}", run.stdout);
     }
