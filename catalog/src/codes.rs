@@ -6,6 +6,18 @@ use crate::finding::Code;
 /// A change of the policy folder that removes many objects at once, which is not yet active.
 pub const REMOVAL_HELD: Code = Code(118);
 
+/// An upstream in a bootstrap whose local port policy uses for another target.
+pub const FLAG_OVERRIDDEN: Code = Code(410);
+
+/// Two services of one proxy declare one local port for different services.
+pub const UPSTREAMS_CONFLICT: Code = Code(411);
+
+/// Two proxies of one machine declare the same local port.
+pub const LOCAL_PORT_SHARED: Code = Code(412);
+
+/// Another program holds the local port of an upstream.
+pub const LOCAL_PORT_HELD: Code = Code(413);
+
 /// A provider is unavailable or not authoritative; its last-known-good endpoints stay.
 pub const PROVIDER_STALE: Code = Code(501);
 

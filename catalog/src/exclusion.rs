@@ -77,6 +77,7 @@ mod tests {
             drained: false,
             external: None,
             subsets: Vec::new(),
+            upstreams: Vec::new(),
             spot: Spot::new(&"p.toml".into(), "", 0..0),
             max_connection_duration: None,
         }

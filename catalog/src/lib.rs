@@ -52,6 +52,7 @@ pub mod text;
 mod token_id;
 mod unknown_fields;
 pub mod upstream_settings;
+pub mod upstreams;
 
 pub use allowed_traffic::{AllowedTraffic, AllowingRule, ApplicableRules};
 pub use certificate::{
@@ -117,3 +118,4 @@ pub use tcp_access::{Callers, TcpAccess, TcpAccesses};
 pub use token_id::{InvalidTokenId, TokenId};
 pub use unknown_fields::{UnknownFields, UnknownFieldsTooLarge};
 pub use upstream_settings::{EffectiveSetting, UpstreamSettings};
+pub use upstreams::{PolicyUpstream, PortReference, ProxyUpstream, ProxyUpstreams, UpstreamSource};

@@ -7,6 +7,7 @@ use crate::endpoint_source::EndpointSource;
 use crate::finding::Spot;
 use crate::name::{Hostname, Name, ServiceAccount, ServiceName, ServicePort};
 use crate::port_range::PortRange;
+use crate::upstreams::PolicyUpstream;
 
 /// A logical name with ports. A service has no endpoints of its own; providers find them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +35,8 @@ pub struct Service {
     pub external: Option<External>,
     /// Its subsets: services with some of its endpoints.
     pub subsets: Vec<ServiceName>,
+    /// The local ports of its proxies that lead to other services.
+    pub upstreams: Vec<PolicyUpstream>,
     /// Where policy defines it.
     pub spot: Spot,
 }
@@ -60,9 +63,18 @@ impl Service {
         matches!(self.endpoints, EndpointSource::Subset { .. })
     }
 
-    /// Whether callers cannot distinguish it from `other`: both differ only in the sources of their endpoints
-    /// and in their location in policy. (Whether enrolled proxies are the only source matters to callers.)
+    /// Whether both differ only in the sources of their endpoints and in their location in policy. (Whether enrolled
+    /// proxies are the only source matters to callers.)
     pub fn differs_in_endpoints_only(&self, other: &Self) -> bool {
+        let (ours, theirs) = (&self.upstreams, &other.upstreams);
+        self.is_same_to_callers(other)
+            && ours.len() == theirs.len()
+            && ours.iter().zip(theirs).all(|(ours, theirs)| ours.is_same(theirs))
+    }
+
+    /// Whether callers cannot distinguish it from `other`: both differ only in the sources of their endpoints, in
+    /// their own upstreams and in their location in policy.
+    pub fn is_same_to_callers(&self, other: &Self) -> bool {
         (&self.account, &self.ports, self.mode) == (&other.account, &other.ports, other.mode)
             && (self.visibility, &self.external) == (other.visibility, &other.external)
             && (self.escaped_slashes, self.max_connection_duration)

@@ -78,12 +78,12 @@ impl MeshSpecification {
         })
     }
 
-    /// Whether both differ at most in the sources of endpoints. If one is derived from the other, the cost is
+    /// Whether both differ at most in the sources of endpoints and in upstreams, which grant nothing. If one is derived from the other, the cost is
     /// linear in their differences.
-    pub fn differs_in_endpoints_only(&self, other: &Self) -> bool {
+    pub fn has_same_access(&self, other: &Self) -> bool {
         let same_but_endpoints = |item: DiffItem<'_, '_, ServiceName, Arc<Service>>| match item {
             DiffItem::Update { old: (_, ours), new: (_, theirs) } => {
-                ours.differs_in_endpoints_only(theirs)
+                ours.is_same_to_callers(theirs)
             }
             DiffItem::Add(..) | DiffItem::Remove(..) => false,
         };

@@ -109,6 +109,7 @@ pub(crate) fn specification<'a>(
             visibility: Visibility::default(),
             escaped_slashes: EscapedSlashes::default(),
             max_connection_duration: None,
+            upstreams: Vec::new(),
             drained: false,
             external: None,
             subsets: Vec::new(),

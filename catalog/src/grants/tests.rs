@@ -48,6 +48,7 @@ fn service(service: &str, account: &str) -> Service {
         drained: false,
         external: None,
         subsets: Vec::new(),
+        upstreams: Vec::new(),
         spot: spot(),
     }
 }

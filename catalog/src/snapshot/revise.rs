@@ -73,7 +73,7 @@ impl Snapshot {
         let of_changed: Vec<_> = changed.iter().flat_map(subsets).cloned().collect();
         changed.extend(of_changed);
         let same_policy =
-            is_same_value || self.specification.differs_in_endpoints_only(&inputs.specification);
+            is_same_value || self.specification.has_same_access(&inputs.specification);
         let mut snapshot = Self {
             mesh: inputs.mesh,
             mode: inputs.mode,

@@ -115,6 +115,7 @@ fn service(text: &str) -> Service {
         drained: false,
         external: None,
         subsets: Vec::new(),
+        upstreams: Vec::new(),
         spot: spot(),
     }
 }

@@ -41,6 +41,7 @@ fn warehouse(mode: Option<Mode>) -> Service {
         drained: false,
         external: None,
         subsets: Vec::new(),
+        upstreams: Vec::new(),
         spot: spot(),
     }
 }

@@ -47,6 +47,7 @@ mod udp;
 mod unreachable;
 mod upstream_settings;
 mod upstream_traffic_setting;
+mod upstreams;
 mod without_endpoints;
 
 pub use crate::document::Document;

@@ -113,6 +113,8 @@ pub enum Form {
     Integer(RangeInclusive<u32>),
     /// A port, or a range of ports as in `"20000-32000"`.
     PortRange,
+    /// A port of a service: its number or its name.
+    PortOrName,
     /// A number from 0 to 100, with 4 decimals at most.
     Percent,
     /// `true` or `false`.

@@ -36,7 +36,7 @@ impl AuditPolicy {
         let (ours, theirs) = (&self.specification, &snapshot.specification);
         self.mode == snapshot.mode
             && self.grants.are_same_as(&snapshot.grants)
-            && (Arc::ptr_eq(ours, theirs) || ours.differs_in_endpoints_only(theirs))
+            && (Arc::ptr_eq(ours, theirs) || ours.has_same_access(theirs))
     }
 
     pub(super) fn port(&self, port: &ServicePort) -> Option<(&Service, &Port)> {

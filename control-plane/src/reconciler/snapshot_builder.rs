@@ -126,7 +126,7 @@ impl SnapshotBuilder {
         let same_accounts = || {
             old.is_some_and(|old| {
                 have_same_members(&old.records, &records)
-                    && (same_policy || old.specification.differs_in_endpoints_only(specification))
+                    && (same_policy || old.specification.has_same_access(specification))
             })
         };
         let must_replace = !same_revoked && self.certificates.refuse(refused(&revoked));

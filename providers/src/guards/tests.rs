@@ -48,6 +48,7 @@ pub(crate) fn service(consul: bool, drained: bool) -> Service {
         drained,
         external: None,
         subsets: Vec::new(),
+        upstreams: Vec::new(),
         spot: Spot {
             file: "p.toml".into(),
             line: 1,

@@ -56,6 +56,7 @@ fn mesh_by(methods: &[&str], mode: Option<Mode>, grants: &[(&str, &[&str])]) -> 
         drained: false,
         external: None,
         subsets: Vec::new(),
+        upstreams: Vec::new(),
         spot: spot(),
     };
     let mut specification = MeshSpecification::default();

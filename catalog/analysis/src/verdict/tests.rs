@@ -66,6 +66,7 @@ fn service(of: &str, ports: &[(u16, Protocol)]) -> Service {
         drained: false,
         external: None,
         subsets: Vec::new(),
+        upstreams: Vec::new(),
         spot: spot(),
     }
 }

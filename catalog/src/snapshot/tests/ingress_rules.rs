@@ -37,6 +37,7 @@ fn service(name: &str, endpoints: EndpointSource) -> Arc<Service> {
         drained: false,
         external: None,
         subsets: Vec::new(),
+        upstreams: Vec::new(),
         spot: spot(),
     })
 }

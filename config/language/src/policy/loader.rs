@@ -10,7 +10,7 @@ use super::loaded::{Loaded, revision};
 use super::part::Part;
 use super::{
     coverage, exits, ingress, namespace, nothing_to_call, outside, reading, references, shadowed,
-    splits, telemetry, treatments, unreachable, upstream_settings, without_endpoints,
+    splits, telemetry, treatments, unreachable, upstream_settings, upstreams, without_endpoints,
 };
 use crate::document::Document;
 use crate::limits;
@@ -110,6 +110,7 @@ impl Loader {
         upstream_settings::check(&mut draft);
         ingress::check(&mut draft);
         telemetry::check(&mut draft);
+        upstreams::check(&mut draft);
 
         let mut findings = std::mem::take(&mut draft.findings);
         findings.extend(unreadable);

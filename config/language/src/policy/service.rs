@@ -3,6 +3,7 @@
 pub(super) mod external;
 mod ports;
 mod subsets;
+mod upstreams;
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -49,6 +50,12 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
         let subsets = subsets::read(value, namespace, part);
         if is_external { Err(subsets::reject_subsets(value)) } else { Ok(subsets) }
     });
+    let mut references = Vec::new();
+    let upstreams = table.optional("upstreams", |value| {
+        let upstreams = upstreams::read(value, namespace, known_ports, &mut references)?;
+        if is_external { Err(external::without_sidecar(value)) } else { Ok(upstreams) }
+    });
+    part.references.append(&mut references);
     if let Ok(id) = id {
         let account = account.map(|account| {
             let account = account.unwrap_or_else(|| id.name.clone());
@@ -84,6 +91,7 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
                 drained: drained?.unwrap_or(false),
                 external,
                 subsets: subsets.iter().map(|(id, _)| name(id)).collect(),
+                upstreams: upstreams?.unwrap_or_default(),
                 spot: id.spot.clone(),
             })
         };
@@ -92,7 +100,9 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
             let one = service.as_ref().map_err(|reported| *reported).and_then(|whole| {
                 let endpoints = EndpointSource::Subset { of: whole.name.clone(), labels: labels? };
                 let (name, spot) = (name(&subset), subset.spot.clone());
-                Ok(Service { name, endpoints, subsets: Vec::new(), spot, ..whole.clone() })
+                // No proxy is enrolled for a subset.
+                let (subsets, upstreams) = (Vec::new(), Vec::new());
+                Ok(Service { name, endpoints, subsets, upstreams, spot, ..whole.clone() })
             });
             part.services.push(&subset, one);
         }

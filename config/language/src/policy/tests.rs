@@ -19,6 +19,7 @@ mod telemetry;
 mod traffic_split;
 mod traffic_target;
 mod upstream_traffic_setting;
+mod upstreams;
 
 use std::sync::Arc;
 

@@ -79,6 +79,7 @@ fn form(form: &Form) -> Value {
             self::form(&PORT),
             { "type": "string", "pattern": "^[0-9]{1,5}(-[0-9]{1,5})?$" },
         ] }),
+        Form::PortOrName => json!({ "anyOf": [self::form(&PORT), self::form(&Form::Name)] }),
         Form::Percent => {
             json!({ "type": "number", "minimum": 0, "maximum": 100, "multipleOf": 0.0001 })
         }

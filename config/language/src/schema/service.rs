@@ -92,6 +92,12 @@ pub(super) const KIND: Kind = Kind {
                 form: Form::AtLeastOne(&Form::Table(&SUBSET)),
                 left_out: WhenOmitted::Means("none"),
             },
+            Key {
+                name: "upstreams",
+                about: "Local ports of the service's machines that lead to other services. Not for external services.",
+                form: Form::List(&Form::Table(&UPSTREAM)),
+                left_out: WhenOmitted::Means("none"),
+            },
         ],
     },
     example: include_str!("examples/service.toml"),
@@ -146,6 +152,33 @@ const SUBSET: Shape = Shape {
             name: "labels",
             about: "Labels of the endpoints in the subset.",
             form: LABELS,
+            left_out: WhenOmitted::Required,
+        },
+    ],
+};
+
+const UPSTREAM: Shape = Shape {
+    what: "an upstream",
+    keys: &[
+        Key {
+            name: "service",
+            about: "Service to call; without a namespace, one of the same namespace.",
+            form: Form::Text {
+                what: "service, such as `api` or `shop/api`",
+                pattern: "^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/)?[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$",
+            },
+            left_out: WhenOmitted::Required,
+        },
+        Key {
+            name: "port",
+            about: "Port of that service: its number or name.",
+            form: Form::PortOrName,
+            left_out: WhenOmitted::Means("its only port"),
+        },
+        Key {
+            name: "local_port",
+            about: "Loopback port for the applications of the machine; no port of Ironmesh, and no target port of the service.",
+            form: Form::Integer(1024..=65535),
             left_out: WhenOmitted::Required,
         },
     ],

@@ -89,7 +89,7 @@ pub(super) fn without_sidecar(value: Value<'_>) -> FindingReported {
     let message = format!("`{}` is for services of the mesh", value.key());
     let finding = value.error(codes::INVALID_VALUE, message).label("outside of the mesh");
     value.report(finding.help(
-        "remove it: the sidecar of the service enforces it, and an external service has no sidecar",
+        "remove it: it is for the sidecars of a service, and an external service has no sidecar",
     ))
 }
 

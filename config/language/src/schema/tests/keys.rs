@@ -100,6 +100,7 @@ pub(super) fn below(form: &'static Form) -> Option<&'static Shape> {
         | Form::Integer(_)
         | Form::Percent
         | Form::PortRange
+        | Form::PortOrName
         | Form::Boolean
         | Form::Map { .. } => None,
     }

@@ -210,6 +210,7 @@ impl Shape {
             drained: shape.is_drained,
             external: shape.outside.map(|(resolution, n)| external(resolution, n)),
             subsets: shape.has_part.then(|| part_of(&self.service_name(n))).into_iter().collect(),
+            upstreams: Vec::new(),
             spot: spot(),
         }
     }
