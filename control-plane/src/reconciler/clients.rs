@@ -127,7 +127,7 @@ impl Clients {
         if let Some(account) = &account {
             self.by_account.entry(account.clone()).or_default().insert(Arc::clone(client));
         }
-        for service in referenced_services(&proxy) {
+        for service in referenced_services(&proxy, &compiled) {
             self.by_service.entry(service.clone()).or_default().insert(Arc::clone(client));
         }
         self.configs.insert(Arc::clone(client), ClientConfig { proxy, node, compiled, account });
@@ -139,7 +139,7 @@ impl Clients {
         if let Some(account) = &config.account {
             remove(&mut self.by_account, account, client);
         }
-        for service in referenced_services(&config.proxy) {
+        for service in referenced_services(&config.proxy, &config.compiled) {
             remove(&mut self.by_service, service, client);
         }
     }
@@ -186,9 +186,15 @@ impl Clients {
 }
 
 /// The services that a proxy's resources depend on: those that it serves, and its upstreams.
-fn referenced_services(proxy: &Proxy) -> impl Iterator<Item = &ServiceName> {
-    let upstreams = proxy.metadata.upstreams.iter().map(|upstream| &upstream.service);
-    proxy.record.services.iter().chain(upstreams)
+///
+/// A flag that policy overrides counts too: a change of its service may end that.
+fn referenced_services<'a>(
+    proxy: &'a Proxy,
+    compiled: &'a Compiled,
+) -> impl Iterator<Item = &'a ServiceName> {
+    let flags = proxy.metadata.upstreams.iter();
+    let upstreams = flags.chain(compiled.upstreams.iter().map(|one| &one.upstream));
+    proxy.record.services.iter().chain(upstreams.map(|upstream| &upstream.service))
 }
 
 fn remove<K: Ord>(index: &mut BTreeMap<K, BTreeSet<ClientKey>>, key: &K, client: &str) {

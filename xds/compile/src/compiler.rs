@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Application, CertificateSource, Code, Finding, Health, Locality, Participation, Port, Proxy,
-    Service, ServiceAccount, ServicePort, Snapshot,
+    Application, CertificateSource, Code, Finding, Health, HostUpstream, Locality, Participation,
+    Port, Proxy, ProxyUpstream, ProxyUpstreams, Service, ServiceAccount, ServicePort, Snapshot,
 };
 use ironmesh_xds_wire::pb::envoy::config::listener::v3::FilterChain;
 use ironmesh_xds_wire::{Resource, ResourceMap, ResourceSet, ResourceType, Version};
@@ -35,7 +35,9 @@ pub struct Compiled {
     /// The resources that a proxy must have ACKed to participate with these ports: its inbound
     /// listener, its routes and the certificates of its accounts.
     pub participation_resources: Vec<(ResourceType, Arc<str>, Version)>,
-    /// The problems with the proxy's record and node metadata.
+    /// The upstreams that take effect in it, from policy and from its bootstrap.
+    pub upstreams: Vec<ProxyUpstream>,
+    /// The problems with the proxy's record, node metadata and upstreams.
     pub findings: Vec<Finding>,
 }
 
@@ -85,9 +87,12 @@ impl Compiler {
             resources: ResourceSet::default(),
             serves: Participation::default(),
             participation_resources: Vec::new(),
+            upstreams: Vec::new(),
             findings: unknown_fields(proxy).into_iter().collect(),
         };
         let snapshot = Arc::clone(&self.shared.snapshot);
+        let ProxyUpstreams { services: upstreams, hosts, findings } = snapshot.upstreams_of(proxy);
+        compiled.findings.extend(findings);
         let services = &snapshot.specification.services;
         let mut served = Vec::new();
         for name in &proxy.record.services {
@@ -134,8 +139,19 @@ impl Compiler {
             let listener = outbound::by_host_listener(proxy, scope.by_host, telemetry);
             compiled.resources.insert(self.shared.encoder.encode(&listener));
             self.collectors(telemetry, &mut compiled);
-            self.upstreams(proxy, account, &scope, telemetry, &mut compiled);
+            let mut used_ports = upstream::own_ports(proxy);
+            self.upstreams(
+                proxy,
+                account,
+                &scope,
+                &upstreams,
+                &mut used_ports,
+                telemetry,
+                &mut compiled,
+            );
+            self.hosts(proxy, account, &hosts, &mut used_ports, telemetry, &mut compiled);
         }
+        compiled.upstreams = upstreams;
         self.inbound(proxy, &served, &mut compiled);
         if proxy.metadata.ends_single_callers() {
             let layer = self.withdrawals(&served);
@@ -170,7 +186,8 @@ impl Compiler {
     fn inbound(&mut self, proxy: &Proxy, served: &[&Arc<Service>], compiled: &mut Compiled) {
         let snapshot = Arc::clone(&self.shared.snapshot);
         let mut chains = Vec::new();
-        let mut used = ingress::UsedAddresses::new(proxy, &snapshot);
+        let local_ports = compiled.upstreams.iter().map(|one| one.upstream.local_port);
+        let mut used = ingress::UsedAddresses::new(proxy, &snapshot, local_ports);
         let mut called_from_outside = Vec::new();
         for service in served {
             // Without its certificate a chain could never complete a handshake.
@@ -309,24 +326,27 @@ impl Compiler {
         ))
     }
 
-    /// Adds the proxy's declared upstreams.
+    /// Adds the proxy's `upstreams`, at local ports that are not in `used_ports`.
+    #[expect(clippy::too_many_arguments, reason = "a listener depends on all of them")]
     fn upstreams(
         &mut self,
         proxy: &Proxy,
         account: &ServiceAccount,
         scope: &Scope,
+        upstreams: &[ProxyUpstream],
+        used_ports: &mut BTreeSet<u16>,
         telemetry: ServiceTelemetry<'_>,
         compiled: &mut Compiled,
     ) {
         let snapshot = Arc::clone(&self.shared.snapshot);
-        let mut used_ports = upstream::own_ports(proxy);
-        for declared in &proxy.metadata.upstreams {
+        for ProxyUpstream { upstream: declared, source } in upstreams {
+            let spot = source.spot();
             if !used_ports.insert(declared.local_port) {
                 let (service, port) = (declared.service.to_string(), declared.local_port);
-                compiled.findings.push(upstream::port_in_use(proxy, &service, port));
+                compiled.findings.push(upstream::port_in_use(proxy, &service, port, spot));
                 continue;
             }
-            let (service, port) = match upstream::service_port(&snapshot, proxy, declared) {
+            let (service, port) = match upstream::service_port(&snapshot, proxy, declared, spot) {
                 Ok(found) => found,
                 Err(finding) => {
                     compiled.findings.push(*finding);
@@ -354,7 +374,7 @@ impl Compiler {
                     )
                 });
                 if listener.is_none() {
-                    compiled.findings.push(upstream::closed(proxy, declared, account, to));
+                    compiled.findings.push(upstream::closed(proxy, declared, spot, account, to));
                 }
                 listener
             };
@@ -362,7 +382,6 @@ impl Compiler {
                 compiled.resources.insert(self.shared.encoder.encode(&listener));
             }
         }
-        self.hosts(proxy, account, &mut used_ports, telemetry, compiled);
     }
 
     /// Adds the proxy's declared upstreams outside the mesh, at local ports that are not in
@@ -371,14 +390,15 @@ impl Compiler {
         &mut self,
         proxy: &Proxy,
         account: &ServiceAccount,
+        hosts: &[HostUpstream],
         used_ports: &mut BTreeSet<u16>,
         telemetry: ServiceTelemetry<'_>,
         compiled: &mut Compiled,
     ) {
-        for declared in &proxy.metadata.hosts {
+        for declared in hosts {
             if !used_ports.insert(declared.local_port) {
-                let port = declared.local_port;
-                compiled.findings.push(upstream::port_in_use(proxy, &declared.authority(), port));
+                let (host, port) = (declared.authority(), declared.local_port);
+                compiled.findings.push(upstream::port_in_use(proxy, &host, port, None));
                 continue;
             }
             let egress_scope = self.shared.egress_scope(account);

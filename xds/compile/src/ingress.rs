@@ -46,14 +46,18 @@ pub(crate) enum IngressResource {
 }
 
 impl<'a> UsedAddresses<'a> {
-    /// The addresses that the proxy itself uses.
-    pub(crate) fn new(proxy: &'a Proxy, snapshot: &'a Snapshot) -> Self {
+    /// The addresses that the proxy itself uses, with upstreams at `local_ports`.
+    pub(crate) fn new(
+        proxy: &'a Proxy,
+        snapshot: &'a Snapshot,
+        local_ports: impl IntoIterator<Item = u16>,
+    ) -> Self {
         let mut ports = BTreeSet::from([proxy.record.mesh_address.port()]);
         let bind = proxy.bind();
         // Its own local listeners are there as well.
         if bind == proxy.local_address() || bind.is_unspecified() {
             ports.extend([ports::ADMIN, ports::METRICS, ports::OUTBOUND_HTTP]);
-            ports.extend(proxy.metadata.upstreams.iter().map(|upstream| upstream.local_port));
+            ports.extend(local_ports);
         }
         Self {
             proxy,

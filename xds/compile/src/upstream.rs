@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ironmesh_catalog::{
-    Code, Finding, Proxy, Service, ServiceAccount, ServicePort, Snapshot, Upstream, hosts,
+    Code, Finding, Proxy, Service, ServiceAccount, ServicePort, Snapshot, Spot, Upstream, hosts,
 };
 use ironmesh_sidecar::ports;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::TrafficDirection;
@@ -25,16 +25,17 @@ const UPSTREAM_PORT_IN_USE: Code = Code(402);
 /// A TCP upstream without a destination.
 pub(crate) const UPSTREAM_CLOSED: Code = Code(407);
 
-/// The service port of a declared upstream.
+/// The service port of an upstream, which policy declares at `spot`, or else a bootstrap.
 pub(crate) fn service_port<'a>(
     snapshot: &'a Snapshot,
     proxy: &Proxy,
     upstream: &Upstream,
+    spot: Option<&Spot>,
 ) -> Result<(&'a Service, ServicePort), Box<Finding>> {
     let problem = |what: String, help: &str| {
         let id = proxy.record.id;
         let message = format!("upstream `{}` of proxy {id} {what}", upstream.service);
-        Box::new(Finding::error(UPSTREAM_UNKNOWN, None, message).help(help))
+        Box::new(Finding::error(UPSTREAM_UNKNOWN, spot.cloned(), message).help(help))
     };
     let Some(service) = snapshot.service(&upstream.service) else {
         return Err(problem(
@@ -51,12 +52,7 @@ pub(crate) fn service_port<'a>(
             "leave out `visibility` of the service, or the upstream",
         ));
     }
-    let port = match (upstream.port, service.ports.as_slice()) {
-        (Some(number), _) => service.port(number),
-        (None, [only]) => Some(only),
-        (None, ports) => ports.iter().find(|port| port.number == 80),
-    };
-    let Some(port) = port else {
+    let Some(port) = service.upstream_port(upstream.port) else {
         let ports: Vec<_> = service.ports.iter().map(|port| port.number.to_string()).collect();
         let help = match ports.as_slice() {
             [] => "the service has no ports, so nothing can call it".to_owned(),
@@ -81,11 +77,16 @@ pub(crate) fn own_ports(proxy: &Proxy) -> BTreeSet<u16> {
 }
 
 /// The finding about an upstream whose port is in use, which is omitted.
-pub(crate) fn port_in_use(proxy: &Proxy, upstream: &str, port: u16) -> Finding {
+pub(crate) fn port_in_use(
+    proxy: &Proxy,
+    upstream: &str,
+    port: u16,
+    spot: Option<&Spot>,
+) -> Finding {
     let id = proxy.record.id;
     let message = format!("upstream `{upstream}` of proxy {id} cannot have the local port {port}");
     let own: Vec<_> = own_ports(proxy).iter().map(u16::to_string).collect();
-    Finding::error(UPSTREAM_PORT_IN_USE, None, message).help(format!(
+    Finding::error(UPSTREAM_PORT_IN_USE, spot.cloned(), message).help(format!(
         "give each upstream a port of its own, and none of the proxy's: {}",
         own.join(", ")
     ))
@@ -138,6 +139,7 @@ pub(crate) fn tcp_listener(
 pub(crate) fn closed(
     proxy: &Proxy,
     upstream: &Upstream,
+    spot: Option<&Spot>,
     account: &ServiceAccount,
     to: Option<&Destination>,
 ) -> Finding {
@@ -146,13 +148,13 @@ pub(crate) fn closed(
     match to {
         None => Finding::warning(
             UPSTREAM_CLOSED,
-            None,
+            spot.cloned(),
             format!("{message} no traffic target allows `{account}` to connect to it"),
         )
         .help("name the account in the sources of a target with a rule of kind `TCPRoute`"),
         Some(_) => Finding::warning(
             UPSTREAM_CLOSED,
-            None,
+            spot.cloned(),
             format!("{message} no backend of its split with a weight has this TCP port"),
         )
         .help("give a backend the port, or a weight"),

@@ -237,7 +237,7 @@ fn services(old: &Snapshot, new: &Snapshot) -> BTreeSet<ServiceName> {
             added_or_removed.extend(known.map(|service| service.name.clone()));
             continue;
         };
-        if !before.differs_in_endpoints_only(after) {
+        if !before.is_same_to_callers(after) {
             services.insert(name.clone());
         }
     }

@@ -26,7 +26,8 @@ pub struct Changes {
     pub accounts: BTreeSet<ServiceAccount>,
     /// The proxies that serve one of these services, or declare it as an upstream.
     pub services: BTreeSet<ServiceName>,
-    /// Single proxies, whose applications listen elsewhere, or that serve other services.
+    /// Single proxies, whose applications listen elsewhere, that serve other services, or whose services have other
+    /// upstreams.
     pub proxies: BTreeSet<ProxyId>,
     /// The new endpoints of a service port, for one locality, with the accounts whose proxies have
     /// them in some locality ([`Compiler::endpoints_of`]). Unless these are affected otherwise, the
@@ -45,6 +46,7 @@ impl Shared {
         let local = keys(&old.local_endpoints, &new.local_endpoints);
         changes.proxies.extend(local.into_iter().map(|(proxy, _)| proxy));
         changes.proxies.extend(new.proxies_with_other_services(&old));
+        changes.proxies.extend(new.proxies_with_other_upstreams(&old));
 
         let touched = self.update_policy(&old);
         changes.services.extend(touched.services.iter().chain(&touched.telemetry_changed).cloned());

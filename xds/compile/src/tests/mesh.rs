@@ -40,7 +40,7 @@ const MATCHES: usize = 3;
 const ROUTES: usize = 2;
 
 /// The number of parts of a mesh that may change between two snapshots.
-const PARTS: u32 = 20;
+const PARTS: u32 = 21;
 
 /// The hostnames of external services; some look like the mesh's own.
 const HOSTNAMES: [&str; 4] = ["api.example.com", "s2.n0", "s3.n1", "s4.n1"];
@@ -96,6 +96,8 @@ struct ServiceShape {
     escaped_slashes: EscapedSlashes,
     /// Whether it has a subset.
     has_part: bool,
+    /// Its upstreams in policy: service, port and local port.
+    upstreams: Vec<(usize, Option<usize>, u16)>,
     /// The resolution and the hostname of an external service; `None` in the mesh.
     outside: Option<(Resolution, usize)>,
 }

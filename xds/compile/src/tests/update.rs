@@ -40,8 +40,11 @@ fn follow(
                 && known.record.locality == proxy.record.locality
                 && known.metadata == proxy.metadata
         });
-        let upstreams = proxy.metadata.upstreams.iter().map(|upstream| &upstream.service);
-        let mut mentioned = proxy.record.services.iter().chain(upstreams);
+        let flags = proxy.metadata.upstreams.iter();
+        let compiled = known.iter().flat_map(|(_, compiled)| &compiled.upstreams);
+        let upstreams = flags.chain(compiled.map(|one| &one.upstream));
+        let mut mentioned =
+            proxy.record.services.iter().chain(upstreams.map(|upstream| &upstream.service));
         let is_affected = changes.all_proxies
             || changes.proxies.contains(&proxy.record.id)
             || mentioned.any(|name| changes.services.contains(name))

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use ironmesh_catalog::{
     CertificateHistory, Discovered, Domain, Endpoint, EndpointSource, External, Hostname,
     HttpMatch, HttpRouteGroup, Inputs, JoinRecord, Mesh, MeshSpecification, Method, Name,
-    Namespace, NodeMetadata, Participation, PathRegex, PolicyRevision, Port, Provider, Proxy,
-    ProxyId, Records, Resolution, RevokedCallers, RouteRule, Secret, Service, ServiceAccount,
-    ServiceCertificate, ServiceName, Snapshot, SplitBackend, SplitMatch, Subject, TcpAccesses,
-    TcpRoute, TrafficSplit, TrafficTarget, TrustBundle, TrustDomain, Upstream, Visibility,
+    Namespace, NodeMetadata, Participation, PathRegex, PolicyRevision, PolicyUpstream, Port,
+    PortReference, Provider, Proxy, ProxyId, Records, Resolution, RevokedCallers, RouteRule,
+    Secret, Service, ServiceAccount, ServiceCertificate, ServiceName, Snapshot, SplitBackend,
+    SplitMatch, Subject, TcpAccesses, TcpRoute, TrafficSplit, TrafficTarget, TrustBundle,
+    TrustDomain, Upstream, Visibility,
 };
 use jiff::Timestamp;
 use uuid::Uuid;
@@ -210,7 +211,19 @@ impl Shape {
             drained: shape.is_drained,
             external: shape.outside.map(|(resolution, n)| external(resolution, n)),
             subsets: shape.has_part.then(|| part_of(&self.service_name(n))).into_iter().collect(),
-            upstreams: Vec::new(),
+            upstreams: shape.upstreams.iter().map(|one| self.policy_upstream(*one)).collect(),
+            spot: spot(),
+        }
+    }
+
+    fn policy_upstream(
+        &self,
+        (service, port, local_port): (usize, Option<usize>, u16),
+    ) -> PolicyUpstream {
+        PolicyUpstream {
+            service: self.service_name(service),
+            port: port.map(|n| PortReference::Number(PORTS[n].0)),
+            local_port,
             spot: spot(),
         }
     }

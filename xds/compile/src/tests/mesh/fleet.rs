@@ -26,6 +26,7 @@ impl Shape {
             is_private: false,
             escaped_slashes: EscapedSlashes::Reject,
             has_part: false,
+            upstreams: Vec::new(),
             outside: None,
         };
         let proxy = |service, participates| ProxyShape {

@@ -114,6 +114,10 @@ pub(in crate::tests) enum Edit {
     NoneRevoked,
     /// The shared certificate of the client is replaced.
     Reissued,
+    /// Policy gives the client two upstreams: the TCP port of the server, and one in place of its flag.
+    Upstreams,
+    /// The upstream in place of the flag leads elsewhere.
+    OtherUpstream,
 }
 
 impl Shape {
@@ -133,6 +137,7 @@ impl Shape {
             is_private: account == SECOND_VERSION,
             escaped_slashes: EscapedSlashes::Reject,
             has_part: false,
+            upstreams: Vec::new(),
             outside: None,
         };
         let of_team = |team| {
@@ -259,6 +264,14 @@ impl Shape {
             Edit::AllPass => self.outward.mesh = EgressMode::Passthrough,
             Edit::Revoked => self.revoked.push(self.revoked.len()),
             Edit::NoneRevoked => self.revoked.clear(),
+            Edit::Upstreams => {
+                self.services[CLIENT].upstreams =
+                    vec![(SERVER, Some(TCP), 15078), (SERVER, Some(HTTP), 15079)];
+            }
+            Edit::OtherUpstream => {
+                self.services[CLIENT].upstreams =
+                    vec![(SERVER, Some(TCP), 15078), (SECOND_VERSION, Some(HTTP), 15079)];
+            }
             Edit::Reissued => self.reissued.push((0, CLIENT)),
         }
         self

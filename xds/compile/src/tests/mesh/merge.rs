@@ -51,6 +51,11 @@ impl Shape {
                 (service.ports, service.outside) = (other.ports.clone(), other.outside);
             });
         }
+        if takes(20) {
+            merge_each(&mut next.services, &other.services, only, |service, other| {
+                service.upstreams.clone_from(&other.upstreams);
+            });
+        }
         if takes(9) {
             merge_each(&mut next.namespaces, &other.namespaces, only, Clone::clone_from);
         }

@@ -33,8 +33,12 @@ pub(in crate::tests) fn shape() -> impl Strategy<Value = Shape> {
         prop_oneof![4 => Just(None), 1 => (resolution, 0..HOSTNAMES.len()).prop_map(Some)];
     let flags = (any::<[bool; 4]>(), prop::bool::weighted(0.1));
     let found = vec((0..7_usize, instance()), 0..4);
-    let service = (0..NAMESPACES, 0..ACCOUNTS, ports, mode(), flags, outside, found);
-    let service = service.prop_map(|(namespace, account, ports, mode, flags, outside, found)| {
+    // Service number `SERVICES` is one that policy does not define.
+    let upstream = || (0..=SERVICES, option::of(0..PORTS.len()), 15078..15084_u16);
+    let upstreams = prop_oneof![2 => Just(Vec::new()), 1 => vec(upstream(), 0..3)];
+    let service = (0..NAMESPACES, 0..ACCOUNTS, ports, mode(), flags, outside, (found, upstreams));
+    let service = service.prop_map(|(namespace, account, ports, mode, flags, outside, others)| {
+        let (found, upstreams) = others;
         let ([is_listed, is_private, has_part, keeps], is_drained) = flags;
         ServiceShape {
             namespace,
@@ -47,6 +51,7 @@ pub(in crate::tests) fn shape() -> impl Strategy<Value = Shape> {
             is_private,
             escaped_slashes: if keeps { EscapedSlashes::Keep } else { EscapedSlashes::Reject },
             has_part,
+            upstreams,
             outside,
         }
     });
@@ -64,14 +69,12 @@ pub(in crate::tests) fn shape() -> impl Strategy<Value = Shape> {
         sources,
         rules,
     });
-    // Service number `SERVICES` is one that policy does not define.
     let backends = btree_map(0..=SERVICES, 0..3_u32, 1..4);
     let matches = vec((0..=GROUPS, option::of(vec(0..=MATCHES, 0..3))), 0..3);
     let split = (0..SERVICES, matches, backends);
     let split = split.prop_map(|(apex, matches, backends)| SplitShape { apex, matches, backends });
-    let upstream = (0..=SERVICES, option::of(0..PORTS.len()), 15078..15084_u16);
     let flags = (any::<[bool; 4]>(), [0.2; 2].map(prop::bool::weighted));
-    let proxy = (btree_set(0..=SERVICES, 1..4), vec(upstream, 0..4), flags);
+    let proxy = (btree_set(0..=SERVICES, 1..4), vec(upstream(), 0..4), flags);
     let proxy = proxy.prop_map(|(services, upstreams, flags)| {
         let ([participates, is_on_loopback, is_suspect, has_hosts], [is_next_too, is_vacant]) =
             flags;

@@ -70,6 +70,8 @@ fn edit_cost_is_independent_of_policy_size() {
         // client with the server as an upstream is compiled, too.)
         (Edit::Telemetry, (0, 7, 1)),
         (Edit::Egress, (3, 5, 1)),
+        // The listeners of one client: the new one, that of its other upstream and the one by `Host`.
+        (Edit::Upstreams, (0, 3, 1)),
     ];
     for teams in [2, 20] {
         let costs = expected.map(|(edit, _)| (edit, make(teams, &[], edit)));
@@ -147,6 +149,11 @@ fn incremental_compile_equals_full_compile() {
         (&[], Edit::Revoked),
         (&[Edit::Revoked], Edit::Revoked),
         (&[Edit::Revoked], Edit::NoneRevoked),
+        (&[], Edit::Upstreams),
+        (&[Edit::Upstreams], Edit::OtherUpstream),
+        (&[Edit::Upstreams], Edit::LessPorts),
+        (&[Edit::OtherUpstream], Edit::LessPorts),
+        (&[Edit::OtherUpstream], Edit::NoTarget),
         (&[], Edit::Reissued),
         (&[Edit::Reissued], Edit::Reissued),
         // The clusters of reissued accounts follow policy like all others.
