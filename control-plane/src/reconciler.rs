@@ -15,6 +15,7 @@ mod endpoints;
 mod expiry;
 mod finding_log;
 mod liveness;
+mod local_ports;
 mod mesh_findings;
 mod nack_tracker;
 mod own_certificates;

@@ -9,6 +9,7 @@ use ironmesh_xds_compile::{Changes, Compiled, Compiler};
 use ironmesh_xds_server::ClientKey;
 use ironmesh_xds_wire::{Node, ResourceType};
 
+use super::local_ports::LocalPorts;
 use super::without_listener::WithoutListener;
 
 /// The connected clients.
@@ -20,6 +21,7 @@ pub(super) struct Clients {
     by_account: BTreeMap<ServiceAccount, BTreeSet<ClientKey>>,
     by_service: BTreeMap<ServiceName, BTreeSet<ClientKey>>,
     pub(super) without_listener: WithoutListener,
+    pub(super) local_ports: LocalPorts,
 }
 
 /// The compiled resources of a client, and what they were compiled from.
@@ -47,6 +49,7 @@ impl Clients {
     pub(super) fn disconnected(&mut self, client: &ClientKey) -> bool {
         let was_connected = self.nodes.remove(client).is_some();
         self.without_listener.set(client, None);
+        self.local_ports.remove(client);
         self.remove_config(client);
         was_connected
     }
@@ -127,6 +130,7 @@ impl Clients {
         if let Some(account) = &account {
             self.by_account.entry(account.clone()).or_default().insert(Arc::clone(client));
         }
+        self.local_ports.set(client, &proxy, &compiled.upstreams);
         for service in referenced_services(&proxy, &compiled) {
             self.by_service.entry(service.clone()).or_default().insert(Arc::clone(client));
         }

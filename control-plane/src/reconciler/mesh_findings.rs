@@ -41,6 +41,7 @@ impl Reconciler {
             self.pending_servers.update(snapshot, &self.clients, instant);
         let is_news_of_certificates = std::mem::take(&mut self.is_expiry_news);
         let is_news_of_listeners = self.clients.without_listener.take_news();
+        let is_news_of_ports = self.clients.local_ports.take_news();
         let is_news = self.snapshot.send_if_modified(|published| {
             let is_known =
                 published.as_ref().is_some_and(|published| Arc::ptr_eq(published, snapshot));
@@ -49,15 +50,17 @@ impl Reconciler {
         });
         let is_news_of_others = is_news_of_clock
             || is_news_of_listeners
+            || is_news_of_ports
             || is_news_of_certificates
             || has_pending_server_expired;
         if !is_news && !is_news_of_endpoints && !is_news_of_others {
             return;
         }
         let of_listeners = self.clients.without_listener.findings(snapshot);
+        let of_ports = self.clients.local_ports.findings();
         let outages = snapshot.outages(|port| self.pending_servers.is_pending(port, instant));
         let of_mesh = || outages.iter().chain(snapshot.findings());
-        let of_proxies = || of_listeners.iter().chain(&self.expiry.0);
+        let of_proxies = || of_listeners.iter().chain(&of_ports).chain(&self.expiry.0);
         let known = || self.endpoints_findings.iter().chain(&self.clock_findings);
         let findings = || of_mesh().chain(known()).chain(of_proxies());
         self.mesh_findings.send_if_modified(|published| {

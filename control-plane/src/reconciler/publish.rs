@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::Reconciler;
 use super::convergence::{Effect, Lag};
+use super::local_ports::held_ports;
 use super::nack_tracker::InactiveResources;
 use super::rollout_order::RolloutContext;
 use crate::node_metadata::node_metadata;
@@ -106,13 +107,15 @@ impl Reconciler {
     /// Publishes to these clients what they should have: compiled, or a fallback, or held back by the rollout order.
     /// Returns those whose set changed, or is to change once other proxies are ready.
     pub(super) fn publish_sets(&mut self, clients: &BTreeSet<ClientKey>) -> BTreeSet<ClientKey> {
-        let mut changed = BTreeSet::new();
+        let (mut changed, mut held) = (BTreeSet::new(), Vec::new());
         for client in clients {
             let Some(config) = self.clients.config(client) else { continue };
             let published = self.hub.published(client);
             let before = published.as_ref();
             let (set, inactive_resources) = self.nack_tracker.effective_set(client, config, before);
             self.publish_inactive_resources(config.proxy.record.id, &inactive_resources);
+            let upstreams = &config.compiled.upstreams;
+            held.push((client, held_ports(&config.proxy, upstreams, &inactive_resources)));
             let set = match (&published, self.snapshot_builder.snapshot()) {
                 (Some(before), Some(snapshot)) => {
                     let (clients, hub, now) = (&self.clients, &*self.hub, Instant::now());
@@ -133,6 +136,9 @@ impl Reconciler {
             if is_new || self.rollout_order.is_held(client) {
                 changed.insert(Arc::clone(client));
             }
+        }
+        for (client, findings) in held {
+            self.clients.local_ports.set_held(client, findings);
         }
         changed
     }

@@ -8,6 +8,7 @@ mod endpoints;
 mod finding_log;
 mod harness;
 mod leave;
+mod local_ports;
 mod log;
 mod nack_tracker;
 mod revocation;

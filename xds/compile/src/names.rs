@@ -22,12 +22,21 @@ const BY_CALLER: &str = "|callers";
 /// How the names of listeners begin that have the chains of single callers.
 const CALLERS_LISTENER: &str = "callers|";
 
+/// How the names of listeners and route configurations of upstreams begin.
+const UPSTREAM: &str = "upstream|";
+
 /// How the names of filters begin that end the connections of withdrawn callers.
 const WITHDRAWN: &str = "withdrawn:";
 
 /// The filter of a TCP port that ends the connections of withdrawn callers, and its configuration.
 pub fn withdrawals_filter(port: &ServicePort) -> String {
     format!("{WITHDRAWN}{port}")
+}
+
+/// The local port of the listener of an upstream.
+pub fn local_port_of_upstream(listener: &str) -> Option<u16> {
+    let (_, local_port) = listener.strip_prefix(UPSTREAM)?.rsplit_once('|')?;
+    local_port.parse().ok()
 }
 
 /// The cluster through which connections to a TCP port go to the chain of their caller.

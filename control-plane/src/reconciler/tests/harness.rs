@@ -92,12 +92,22 @@ impl Harness {
 
     /// Enrolls proxy number `number` for these services, without connecting it.
     pub(super) fn join(&self, number: u8, services: &[&str]) -> JoinRecord {
+        self.join_at(number, SocketAddr::from(([10, 0, 0, number], 15003)), services)
+    }
+
+    /// Enrolls proxy number `number` at this mesh address, without connecting it.
+    pub(super) fn join_at(
+        &self,
+        number: u8,
+        mesh_address: SocketAddr,
+        services: &[&str],
+    ) -> JoinRecord {
         let record = JoinRecord {
             claimed_at: Some(self.now),
             ..JoinRecord::new(
                 ProxyId(Uuid::from_u128(number.into())),
                 services.iter().map(|name| name.parse().unwrap()).collect(),
-                SocketAddr::from(([10, 0, 0, number], 15003)),
+                mesh_address,
                 self.now,
                 self.now + SignedDuration::from_hours(24 * 365),
             )
