@@ -58,7 +58,7 @@ pub use proxies::{
 };
 pub use proxy_detail::{
     ApplicationView, EndpointView, ExchangeView, NackedVersion, NodeView, ProxyConfig, ProxyDetail,
-    ResourceView,
+    ResourceView, UpstreamView,
 };
 pub use releases::{Applied, ApplyRequest, MAX_APPLY};
 pub use removals::{AcceptRemovalRequest, AcceptedRemoval, HeldRemoval};

@@ -1,9 +1,12 @@
 //! The JSON types of one proxy: its details, and the resources that it should have.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::SocketAddr;
 
-use ironmesh_catalog::{Application, ProxyId, ServiceAccount, ServiceName};
+use ironmesh_catalog::{
+    Application, ProxyId, ProxyUpstream, ServiceAccount, ServiceName, Upstream,
+};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +28,9 @@ pub struct ProxyDetail {
     pub node: Option<NodeView>,
     /// The service ports that it may serve.
     pub endpoints: Vec<EndpointView>,
+    /// Its upstreams: the local ports that policy or its bootstrap declares.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub upstreams: Vec<UpstreamView>,
     /// What was pushed to it, ACKed and NACKed, by resource type.
     #[serde(default)]
     pub exchanges: Vec<ExchangeView>,
@@ -34,6 +40,40 @@ pub struct ProxyDetail {
     /// revocation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reach: Vec<ReachView>,
+}
+
+/// An upstream of a proxy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UpstreamView {
+    /// The port on which the proxy listens for its applications.
+    pub local_port: u16,
+    /// The service that it leads to.
+    pub service: ServiceName,
+    /// The port of the service; none if a flag names none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+    /// The place that declares it: `flag`, or the service in policy with its location.
+    pub source: String,
+}
+
+impl From<&ProxyUpstream> for UpstreamView {
+    fn from(ProxyUpstream { upstream, source }: &ProxyUpstream) -> Self {
+        let Upstream { service, port, local_port } = upstream;
+        Self {
+            local_port: *local_port,
+            service: service.clone(),
+            port: *port,
+            source: source.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for UpstreamView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { local_port, service, port, source } = self;
+        let port = port.map(|port| format!(":{port}")).unwrap_or_default();
+        write!(f, "{local_port} leads to {service}{port}, by {source}")
+    }
 }
 
 /// The node that a proxy reports.

@@ -95,9 +95,8 @@ fn proxy_text(detail: &ProxyDetail) -> String {
     if !resources.is_empty() {
         line("resources", &resources.join(", "));
     }
-    for endpoint in &detail.endpoints {
-        line("endpoint", &endpoint_text(endpoint));
-    }
+    detail.endpoints.iter().for_each(|one| line("endpoint", &endpoint_text(one)));
+    detail.upstreams.iter().for_each(|one| line("upstream", &one.to_string()));
     write_revocation(&mut text, record);
     let is_refused = record.revoked.as_ref().is_none_or(RevocationView::is_refused_by_peers);
     text.push_str(&reach_text(&detail.reach, is_refused));

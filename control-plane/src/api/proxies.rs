@@ -6,8 +6,9 @@ use std::sync::Arc;
 use ironmesh_admin::{
     ApiError, ApplicationView, EndpointView, ExchangeView, FindingView, JoinRecordView, NackView,
     NackedVersion, NodeView, OriginView, ProxyConfig, ProxyDetail, ProxyView, ResourceView,
+    UpstreamView,
 };
-use ironmesh_catalog::{CertificateState, JoinRecord, ProxyId, Records, ServicePort};
+use ironmesh_catalog::{CertificateState, JoinRecord, Proxy, ProxyId, Records, ServicePort};
 use ironmesh_xds_compile::origin::Origin;
 use ironmesh_xds_server::{Exchange, ResourceStatus};
 use ironmesh_xds_wire::{Node, ResourceType};
@@ -15,6 +16,7 @@ use jiff::Timestamp;
 
 use super::revocation::reach;
 use super::{RunningControlPlane, wall_time};
+use crate::node_metadata::node_metadata;
 use crate::reconciler::{self, InactiveResources};
 
 /// The minimum length of the beginning of a UUID.
@@ -125,7 +127,11 @@ impl RunningControlPlane {
                 port: port.port,
             }
         };
+        let metadata = report.as_ref().and_then(|report| node_metadata(&report.node).ok());
+        let proxy = Proxy { record: (**record).clone(), metadata: metadata.unwrap_or_default() };
+        let upstreams = snapshot.as_ref().map(|snapshot| snapshot.upstreams_of(&proxy).services);
         ProxyDetail {
+            upstreams: upstreams.iter().flatten().map(UpstreamView::from).collect(),
             proxy: self.view(record),
             identity: identity.unwrap_or_default(),
             account: first.and_then(service).map(|service| service.account.clone()),

@@ -79,6 +79,7 @@ fn outline(service: &Service) -> Vec<String> {
     outline.extend(service.drained.then(|| "drained".to_owned()));
     outline
         .extend(service.external.as_ref().map(|external| format!("external: {}", place(external))));
+    outline.extend(service.upstreams.iter().map(|upstream| format!("upstream {upstream}")));
     outline.extend(match &service.endpoints {
         EndpointSource::Subset { of, labels } => Some(format!("the part of {of} with {labels}")),
         _ => None,
@@ -131,10 +132,28 @@ fn details(old: &Service, new: &Service) -> Vec<String> {
             _ => {}
         }
     }
+    details.extend(upstreams(old, new));
     if old.endpoints != new.endpoints {
         details.extend(endpoints(&old.endpoints, &new.endpoints));
     }
     details
+}
+
+/// The differences of the upstreams, by local port.
+fn upstreams(old: &Service, new: &Service) -> Vec<String> {
+    let of_port = |service: &Service, port: u16| {
+        let found = service.upstreams.iter().find(|one| one.local_port == port);
+        found.map(ToString::to_string)
+    };
+    let both = old.upstreams.iter().chain(&new.upstreams);
+    let ports: BTreeSet<_> = both.map(|upstream| upstream.local_port).collect();
+    let change = |port| match (of_port(old, port), of_port(new, port)) {
+        (None, Some(new)) => Some(format!("new upstream {new}")),
+        (Some(old), None) => Some(format!("no more upstream {old}")),
+        (Some(old), Some(new)) if old != new => Some(format!("upstream {old} → {new}")),
+        _ => None,
+    };
+    ports.into_iter().filter_map(change).collect()
 }
 
 /// The differences of the effective upstream traffic settings of a service.

@@ -16,6 +16,7 @@ use ironmesh_catalog::service::{EscapedSlashes, Mode, Port, Protocol, Service, V
 use ironmesh_catalog::snapshot::{Inputs, Mesh, Records};
 use ironmesh_catalog::specification::MeshSpecification;
 use ironmesh_catalog::tcp_access::TcpAccesses;
+use ironmesh_catalog::upstreams::PolicyUpstream;
 
 use super::*;
 
@@ -202,6 +203,28 @@ fn max_connection_duration_change_is_reported() {
     let after = changed(&before, |store| store.max_connection_duration = Some(hour));
     let difference = Difference::between(&before, &after);
     assert_eq!(difference.services[0].details, ["max connection duration: none → 3600s"]);
+}
+
+#[test]
+fn upstream_changes_are_reported_by_local_port() {
+    let upstream = |service: &str, local_port| PolicyUpstream {
+        service: service.parse().unwrap(),
+        port: None,
+        local_port,
+        spot: spot(),
+    };
+    let none = mesh(None, &[("anna", &["/a"])]);
+    let one = changed(&none, |store| store.upstreams = vec![upstream("shop/api", 9001)]);
+    let other = changed(&none, |store| {
+        store.upstreams = vec![upstream("shop/web", 9001), upstream("shop/api", 9002)];
+    });
+    let details = |from, to| Difference::between(from, to).services[0].details.clone();
+    assert_eq!(details(&none, &one), ["new upstream shop/api=9001"]);
+    assert_eq!(
+        details(&one, &other),
+        ["upstream shop/api=9001 → shop/web=9001", "new upstream shop/api=9002"]
+    );
+    assert_eq!(details(&one, &none), ["no more upstream shop/api=9001"]);
 }
 
 #[test]
