@@ -39,6 +39,7 @@ mod nacks;
 mod outages;
 mod paths;
 mod permissive;
+mod policy_upstreams;
 mod predictions;
 mod proxies;
 mod reload;
