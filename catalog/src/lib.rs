@@ -33,6 +33,7 @@ pub mod locality;
 pub mod name;
 pub mod policy;
 pub mod policy_record;
+pub mod policy_upstream;
 pub mod port_range;
 pub mod proxy;
 mod proxy_index;
@@ -95,6 +96,7 @@ pub use policy::{
     UpstreamTrafficSetting,
 };
 pub use policy_record::{PolicyPin, PolicyRecord};
+pub use policy_upstream::{PolicyUpstream, PortReference};
 pub use port_range::PortRange;
 pub use proxy::{
     AzureBinding, CertificateRecognition, CertificateSource, CertificateState, HostUpstream,
@@ -118,4 +120,4 @@ pub use tcp_access::{Callers, TcpAccess, TcpAccesses};
 pub use token_id::{InvalidTokenId, TokenId};
 pub use unknown_fields::{UnknownFields, UnknownFieldsTooLarge};
 pub use upstream_settings::{EffectiveSetting, UpstreamSettings};
-pub use upstreams::{PolicyUpstream, PortReference, ProxyUpstream, ProxyUpstreams, UpstreamSource};
+pub use upstreams::{ProxyUpstream, ProxyUpstreams, UpstreamSource};

@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::endpoint_source::EndpointSource;
 use crate::finding::Spot;
 use crate::name::{Hostname, Name, ServiceAccount, ServiceName, ServicePort};
+use crate::policy_upstream::PolicyUpstream;
 use crate::port_range::PortRange;
-use crate::upstreams::PolicyUpstream;
 
 /// A logical name with ports. A service has no endpoints of its own; providers find them.
 #[derive(Debug, Clone, PartialEq, Eq)]

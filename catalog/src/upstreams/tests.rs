@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::endpoint_source::EndpointSource;
+use crate::finding::Spot;
 use crate::identity::TrustDomain;
 use crate::name::{Domain, ServiceAccount};
 use crate::proxy::{JoinRecord, NodeMetadata, ProxyId};

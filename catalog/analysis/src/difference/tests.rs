@@ -12,11 +12,11 @@ use ironmesh_catalog::policy::{
     EgressMode, HttpMatch, HttpRouteGroup, IngressBackend, IngressEntry, IngressPort,
     IngressSource, Method, Namespace, PathRegex, RouteRule, Subject, TrafficTarget,
 };
+use ironmesh_catalog::policy_upstream::PolicyUpstream;
 use ironmesh_catalog::service::{EscapedSlashes, Mode, Port, Protocol, Service, Visibility};
 use ironmesh_catalog::snapshot::{Inputs, Mesh, Records};
 use ironmesh_catalog::specification::MeshSpecification;
 use ironmesh_catalog::tcp_access::TcpAccesses;
-use ironmesh_catalog::upstreams::PolicyUpstream;
 
 use super::*;
 
