@@ -354,24 +354,24 @@ impl Compiler {
                 }
             };
             let is_http = service.port(port.port).is_some_and(|port| port.protocol.is_http());
+            let listener = upstream::UpstreamListener::new(
+                &snapshot,
+                proxy,
+                &port,
+                declared.local_port,
+                source,
+            );
             let listener = if is_http {
                 let routes = self.shared.upstream_routes(account, scope, service, &port);
                 compiled.resources.insert(routes);
-                Some(upstream::http_listener(proxy, service, &port, declared.local_port, telemetry))
+                Some(upstream::http_listener(proxy, service, &port, listener, telemetry))
             } else {
                 // TCP cannot carry an explanation: without an allowed destination there is no
                 // listener.
                 let to = scope.callable.get(&port).map(|to| &**to);
                 let plaintext = to.is_some_and(|to| outbound::may_be_plaintext(&snapshot, to));
                 let listener = to.and_then(|to| {
-                    upstream::tcp_listener(
-                        proxy,
-                        &port,
-                        declared.local_port,
-                        to,
-                        plaintext,
-                        telemetry,
-                    )
+                    upstream::tcp_listener(proxy, &port, listener, to, plaintext, telemetry)
                 });
                 if listener.is_none() {
                     compiled.findings.push(upstream::closed(proxy, declared, spot, account, to));

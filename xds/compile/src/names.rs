@@ -33,10 +33,17 @@ pub fn withdrawals_filter(port: &ServicePort) -> String {
     format!("{WITHDRAWN}{port}")
 }
 
+/// The listener of an upstream: at a local port for which the proxy has a flag, with the flag's service port.
+pub(crate) fn upstream_listener(flagged: Option<&ServicePort>, local_port: u16) -> String {
+    match flagged {
+        Some(port) => format!("{UPSTREAM}{port}|{local_port}"),
+        None => format!("{UPSTREAM}{local_port}"),
+    }
+}
+
 /// The local port of the listener of an upstream.
 pub fn local_port_of_upstream(listener: &str) -> Option<u16> {
-    let (_, local_port) = listener.strip_prefix(UPSTREAM)?.rsplit_once('|')?;
-    local_port.parse().ok()
+    listener.strip_prefix(UPSTREAM)?.rsplit('|').next()?.parse().ok()
 }
 
 /// The cluster through which connections to a TCP port go to the chain of their caller.

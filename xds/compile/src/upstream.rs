@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use ironmesh_catalog::{
-    Code, Finding, Proxy, Service, ServiceAccount, ServicePort, Snapshot, Spot, Upstream, hosts,
+    Code, Finding, Proxy, Service, ServiceAccount, ServicePort, Snapshot, Spot, Upstream,
+    UpstreamSource, hosts,
 };
 use ironmesh_sidecar::ports;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::TrafficDirection;
@@ -14,7 +15,7 @@ use crate::destination::Destination;
 use crate::http::{Side, answer, connection_manager, every_request};
 use crate::shape::listener;
 use crate::telemetry::ServiceTelemetry;
-use crate::{egress, tcp};
+use crate::{egress, names, tcp};
 
 /// An upstream that names no service port.
 const UPSTREAM_UNKNOWN: Code = Code(401);
@@ -92,12 +93,42 @@ pub(crate) fn port_in_use(
     ))
 }
 
+/// The name and the port of the listener of an upstream.
+pub(crate) struct UpstreamListener {
+    name: String,
+    local_port: u16,
+}
+
+impl UpstreamListener {
+    /// The listener of an upstream from `source` that leads to `port`.
+    ///
+    /// A running Envoy rejects another listener at an address in use, so the name must stay when policy changes the
+    /// target: it has the service port of the flag at this local port, or else none.
+    pub(crate) fn new(
+        snapshot: &Snapshot,
+        proxy: &Proxy,
+        port: &ServicePort,
+        local_port: u16,
+        source: &UpstreamSource,
+    ) -> Self {
+        let flagged = match source {
+            UpstreamSource::Flag => Some(port.clone()),
+            UpstreamSource::Policy { .. } => {
+                let mut flags = proxy.metadata.upstreams.iter();
+                let flag = flags.find(|flag| flag.local_port == local_port);
+                flag.and_then(|flag| Some(service_port(snapshot, proxy, flag, None).ok()?.1))
+            }
+        };
+        Self { name: names::upstream_listener(flagged.as_ref(), local_port), local_port }
+    }
+}
+
 /// The listener of an HTTP upstream, with the routes of [`upstream_routes`].
 pub(crate) fn http_listener(
     proxy: &Proxy,
     service: &Service,
     port: &ServicePort,
-    local_port: u16,
+    listener: UpstreamListener,
     telemetry: ServiceTelemetry<'_>,
 ) -> Listener {
     let goes_by_host = hosts::is_passed_through(service);
@@ -110,7 +141,7 @@ pub(crate) fn http_listener(
         filters,
         telemetry,
     );
-    upstream_listener(proxy, port, local_port, manager)
+    upstream_listener(proxy, listener, manager)
 }
 
 /// The listener of a TCP upstream; `None` without a destination.
@@ -120,13 +151,13 @@ pub(crate) fn http_listener(
 pub(crate) fn tcp_listener(
     proxy: &Proxy,
     port: &ServicePort,
-    local_port: u16,
+    listener: UpstreamListener,
     destination: &Destination,
     may_be_plaintext: bool,
     telemetry: ServiceTelemetry<'_>,
 ) -> Option<Listener> {
     let filter = tcp::to_destination(stat_prefix(port), destination, telemetry)?;
-    let mut listener = upstream_listener(proxy, port, local_port, filter);
+    let mut listener = upstream_listener(proxy, listener, filter);
     for chain in &mut listener.filter_chains {
         let name = if may_be_plaintext { "or-plaintext" } else { "mutual-tls" };
         name.clone_into(&mut chain.name);
@@ -166,16 +197,11 @@ fn stat_prefix(port: &ServicePort) -> String {
     format!("upstream_{}_{}_{port}", service.namespace, service.name)
 }
 
-fn upstream_listener(
-    proxy: &Proxy,
-    port: &ServicePort,
-    local_port: u16,
-    filter: Filter,
-) -> Listener {
+fn upstream_listener(proxy: &Proxy, of: UpstreamListener, filter: Filter) -> Listener {
     Listener {
         traffic_direction: TrafficDirection::Outbound.into(),
         filter_chains: vec![FilterChain { filters: vec![filter], ..FilterChain::default() }],
-        ..listener(format!("upstream|{port}|{local_port}"), proxy.local_address(), local_port)
+        ..listener(of.name, proxy.local_address(), of.local_port)
     }
 }
 

@@ -74,7 +74,7 @@ async fn nacked_upstream_listener_names_policy_line_and_program_search() {
     let mut harness = Harness::open(&policy(ONE, ""));
     let x = harness.proxy(1, &["x"]);
     harness.pass();
-    let name = "upstream|default/one|80|9001";
+    let name = "upstream|9001";
     assert!(x.set().contains(Listener, name));
     x.nack(Listener, name, "cannot bind '127.0.0.1:9001': Address already in use");
     harness.pass();
