@@ -4,7 +4,10 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use ironmesh_catalog::{Health, Labels, Locality, Provider, ProxyId, ProxyName, ServiceName};
+use ironmesh_catalog::{
+    ApplicationHealth, Health, HealthSource, Labels, Locality, Provider, ProxyId, ProxyName,
+    ServiceName,
+};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -108,6 +111,12 @@ pub struct EndpointRow {
     pub instance: Option<String>,
     /// Its health.
     pub health: ReportedHealth,
+    /// The component that probes it: `provider`, or `agent` where the health check of its service does; none if none does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health_source: Option<HealthSource>,
+    /// Since when its application has the health that the agent reports, and why it fails.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub application: Option<ApplicationHealth>,
     /// Its locality.
     pub locality: Locality,
     /// Its weight among the endpoints of the service.

@@ -87,6 +87,9 @@ pub const PORT_WITHOUT_LISTENER: Code = Code(512);
 /// A service port that policy allows to be called has no available endpoint.
 pub const NO_ENDPOINT_FOR_CALLERS: Code = Code(732);
 
+/// Applications fail the health check of their service.
+pub const APPLICATION_UNHEALTHY: Code = Code(735);
+
 /// The certificate of a proxy expires soon.
 pub const PROXY_CERTIFICATE_EXPIRING: Code = Code(733);
 

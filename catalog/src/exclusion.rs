@@ -75,6 +75,7 @@ mod tests {
             visibility: Visibility::Public,
             escaped_slashes: EscapedSlashes::Reject,
             drained: false,
+            health: None,
             external: None,
             subsets: Vec::new(),
             upstreams: Vec::new(),

@@ -9,6 +9,7 @@
 //! Start reading at [`Snapshot`], one consistent state of the mesh.
 
 pub mod allowed_traffic;
+mod application_health;
 pub mod backoff;
 pub mod certificate;
 pub mod cited;
@@ -20,6 +21,7 @@ pub mod endpoint_source;
 mod exclusion;
 pub mod finding;
 pub mod grants;
+mod health_check;
 pub mod hosts;
 pub mod http_routes;
 pub mod identity;
@@ -56,6 +58,9 @@ pub mod upstream_settings;
 pub mod upstreams;
 
 pub use allowed_traffic::{AllowedTraffic, AllowingRule, ApplicableRules};
+pub use application_health::{
+    ApplicationHealth, ApplicationState, HealthSource, PortHealth, ReportedApplications,
+};
 pub use certificate::{
     CertificateHistory, CertificateStore, RevocationLists, Secret, ServiceCertificate,
     SharedCertificate, StoreError, TrustBundle,
@@ -73,6 +78,7 @@ pub use endpoint_source::{
 };
 pub use finding::{Code, Finding, Severity, Spot};
 pub use grants::{Grant, Grants};
+pub use health_check::{HealthCheck, Probe, StatusRange};
 pub use identity::{ControlPlaneId, ProxySpiffeId, SpiffeId, TrustDomain};
 pub use ingress::{IngressRule, IngressRules};
 pub use ip_range::{InvalidIpRange, IpRange};

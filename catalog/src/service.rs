@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::endpoint_source::EndpointSource;
 use crate::finding::Spot;
+use crate::health_check::HealthCheck;
 use crate::name::{Hostname, Name, ServiceAccount, ServiceName, ServicePort};
 use crate::policy_upstream::PolicyUpstream;
 use crate::port_range::PortRange;
@@ -29,6 +30,8 @@ pub struct Service {
     /// The longest duration of a caller's connection, and of a request on it, at its sidecars. Default: no
     /// limit.
     pub max_connection_duration: Option<Duration>,
+    /// How its applications are probed on their machines; none if they are not.
+    pub health: Option<HealthCheck>,
     /// Whether operators drain the service: it keeps its name, and callers use none of its endpoints.
     pub drained: bool,
     /// Its hostname and resolution outside the mesh; none for a service of the mesh.

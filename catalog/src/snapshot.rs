@@ -3,6 +3,7 @@
 //! All resources of a proxy are a pure function of a snapshot and of the proxy. This module owns the derivation of
 //! participants, plaintext endpoints and findings from inputs. It never compiles resources.
 
+mod applications;
 mod classifier;
 mod endpoint_status;
 mod excluded;
@@ -22,6 +23,7 @@ use imbl::ordmap::DiffItem;
 use imbl::{OrdMap, OrdSet};
 use jiff::Timestamp;
 
+use crate::application_health::ReportedApplications;
 use crate::certificate::{ServiceCertificate, TrustBundle};
 use crate::endpoint::{Application, Discovered, Endpoint, MeshEndpoint, Provider};
 use crate::endpoint_source::Providers;
@@ -37,6 +39,7 @@ use crate::service::{Mode, Service};
 use crate::service_labels::ServiceLabels;
 use crate::specification::MeshSpecification;
 use crate::tcp_access::TcpAccesses;
+use applications::ApplicationsOfService;
 use classifier::EndpointClassifier;
 
 pub use endpoint_status::{EndpointState, EndpointStatus, ExclusionReason};
@@ -86,6 +89,8 @@ pub struct Inputs {
     pub revoked: Records,
     /// The proxies that leave the mesh.
     pub leaving: LeavingProxies,
+    /// The health of the applications that are probed on their machines.
+    pub health: ReportedApplications,
     /// The service certificate of each account that a proxy serves.
     pub certificates: OrdMap<ServiceAccount, Arc<ServiceCertificate>>,
     /// The trust bundle that verifies peers.
@@ -133,6 +138,7 @@ pub struct Snapshot {
     records: Records,
     revoked: Records,
     leaving: LeavingProxies,
+    health: ReportedApplications,
     /// The proxies enrolled for each service, whether or not policy defines it.
     proxies: OrdMap<ServiceName, Records>,
 }
@@ -164,6 +170,7 @@ impl Snapshot {
             records: Records::new(),
             revoked: Records::new(),
             leaving: LeavingProxies::new(),
+            health: ReportedApplications::new(),
             proxies: OrdMap::new(),
         };
         before.revise(inputs)
@@ -191,6 +198,7 @@ impl Snapshot {
             records: self.records.clone(),
             revoked: self.revoked.clone(),
             leaving: self.leaving.clone(),
+            health: self.health.clone(),
             certificates: self.certificates.clone(),
             trust_bundle: Arc::clone(&self.trust_bundle),
             revoked_callers: Arc::clone(&self.revoked_callers),
@@ -293,6 +301,7 @@ impl Snapshot {
             proxies,
             revoked,
             leaving: self.leaving.clone(),
+            health: ApplicationsOfService::new(service, whole, &self.health),
         }
     }
 

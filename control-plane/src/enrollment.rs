@@ -15,6 +15,7 @@ mod alarms;
 mod attestation;
 mod azure;
 mod checks;
+mod health;
 mod join;
 mod leave;
 mod renewal;
@@ -28,22 +29,23 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Actor, JoinRecord, JournalEntry, JournalKind, JournalOutcome, JournalSubject, Mesh, StoreError,
-    TokenId,
+    Actor, JoinRecord, JournalEntry, JournalKind, JournalOutcome, JournalSubject, Mesh, Snapshot,
+    StoreError, TokenId,
 };
 use ironmesh_cert::peer::VerifiedProxy;
 use ironmesh_cert::{Authority, ProxyCertificate};
 use ironmesh_config_settings::ReloadableSettings;
 use ironmesh_enrollment::{
-    AzureAnswer, AzureEnrollment, Enrolled, Enroller, Enrollment, EnrollmentError,
-    IssuedServiceCertificate, Leave, ProxyRenewal, ProxyStatus, ServingAnswer, ServingReport,
-    WorkloadRequest,
+    AzureAnswer, AzureEnrollment, Enrolled, Enroller, Enrollment, EnrollmentError, HealthAnswer,
+    HealthReport, IssuedServiceCertificate, Leave, ProxyRenewal, ProxyStatus, ServingAnswer,
+    ServingReport, WorkloadRequest,
 };
 use ironmesh_xds_server::Hub;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use crate::health_table::HealthTable;
 use crate::journal::{Journal, line};
 use crate::leave_table::LeaveTable;
 use crate::policy_source::PolicyState;
@@ -71,6 +73,9 @@ pub(crate) struct MachineEnrollment {
     pub(crate) hub: Arc<Hub>,
     pub(crate) leaves: Arc<LeaveTable>,
     pub(crate) serving: Arc<ServingTable>,
+    pub(crate) health: Arc<HealthTable>,
+    /// The newest snapshot, which determines the probes.
+    pub(crate) snapshot: watch::Receiver<Option<Arc<Snapshot>>>,
     pub(crate) convergence: watch::Receiver<Convergence>,
     /// The active policy, which determines the accounts of services.
     pub(crate) policy: watch::Receiver<PolicyState>,
@@ -126,6 +131,15 @@ impl Enroller for MachineEnrollment {
         peer: SocketAddr,
     ) -> Result<ServingAnswer, EnrollmentError> {
         self.record_serving_report(proxy, report, peer, Timestamp::now())
+    }
+
+    fn record_health(
+        &self,
+        proxy: &VerifiedProxy,
+        report: HealthReport,
+        peer: SocketAddr,
+    ) -> Result<HealthAnswer, EnrollmentError> {
+        self.record_health_report(proxy, report, peer, Timestamp::now())
     }
 
     fn leave(&self, proxy: &VerifiedProxy, peer: SocketAddr) -> Result<Leave, EnrollmentError> {

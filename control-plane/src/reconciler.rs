@@ -45,6 +45,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use super::health_table::HealthTable;
 use super::leave_table::LeaveTable;
 use super::policy_source::PolicyState;
 use super::register::Register;
@@ -112,6 +113,7 @@ pub(crate) struct Reconciler {
     register: Arc<Register>,
     leaves: Arc<LeaveTable>,
     serving: Arc<ServingTable>,
+    health: Arc<HealthTable>,
     policy: watch::Receiver<PolicyState>,
     hub: Arc<Hub>,
 
@@ -177,6 +179,7 @@ impl Reconciler {
         register: Arc<Register>,
         leaves: Arc<LeaveTable>,
         serving: Arc<ServingTable>,
+        health: Arc<HealthTable>,
         policy: watch::Receiver<PolicyState>,
         endpoints: EndpointsOptions,
         hub: Arc<Hub>,
@@ -234,6 +237,7 @@ impl Reconciler {
             register,
             leaves,
             serving,
+            health,
             policy,
             hub,
             ready,
@@ -283,7 +287,7 @@ impl Reconciler {
         let mut clients = self.hub.changes();
         let (mut policy, mut register) = (self.policy.clone(), self.register.generation());
         let (mut leaves, mut serving) = (self.leaves.changes(), self.serving.changes());
-        let mut settings = self.settings.clone();
+        let (mut settings, mut health) = (self.settings.clone(), self.health.changes());
         let (mut debounce, endpoints) = (Debounce::default(), self.endpoints.news());
         let mut compare_clocks = interval(clock::COMPARE);
         compare_clocks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -295,6 +299,7 @@ impl Reconciler {
             policy.mark_unchanged();
             leaves.mark_unchanged();
             serving.mark_unchanged();
+            health.mark_unchanged();
             self.snapshot_builder.set_settings(*settings.borrow_and_update());
             debounce.set_window(settings.borrow().settle);
             let members = register.borrow_and_update().members;
@@ -333,6 +338,7 @@ impl Reconciler {
                         debounce.note(if are_others { Cause::Source } else { Cause::Clients });
                     }
                     _ = leaves.changed() => debounce.note(Cause::Source),
+                    _ = health.changed() => debounce.note(Cause::Source),
                     _ = serving.changed() => debounce.note(Cause::Clients),
                     // Without a sender, the settings stay.
                     Ok(()) = settings.changed() => debounce.note(Cause::Source),
@@ -367,6 +373,7 @@ impl Reconciler {
             self.pending_servers.deadline(),
             self.nack_tracker.retries.deadline(),
             self.leaves.deadline(),
+            self.health.deadline(),
             self.reissues.deadline(),
         ];
         others.into_iter().flatten().fold(self.next_tick, Instant::min)
@@ -423,9 +430,11 @@ impl Reconciler {
         let (records, revoked) = (self.register.records(), self.register.revoked());
         self.forget_unused(&records, is_tick);
         self.leaves.expire(Instant::now());
-        let leaving = self.leaves.current();
+        self.health.expire(Instant::now());
+        let (leaving, health) = (self.leaves.current(), self.health.current());
         let discovered = self.endpoints.discover(&specification, &records, current_time(now));
-        let sources = Sources { specification, records, revoked, waiting, leaving, discovered };
+        let sources =
+            Sources { specification, records, revoked, waiting, leaving, health, discovered };
         let changes = self.snapshot_builder.build(sources, clock, is_tick);
         let is_ready = self.endpoints.are_synced(Instant::now());
         let mut affected = self.clients.affected(&changes);
@@ -484,6 +493,7 @@ impl Reconciler {
         }
         self.leaves.retain(|id| records.contains_key(&id));
         self.serving.retain(|id| records.contains_key(&id));
+        self.health.retain(|id| records.contains_key(&id));
         self.findings.send_if_modified(|all| {
             let before = all.len();
             all.retain(|id, _| records.contains_key(id));

@@ -28,6 +28,7 @@ use crate::audit::Audit;
 use crate::enrollment::{
     Alarms, AttestationTrust, AzureJoins, MachineEnrollment, TokenTable, XdsAddresses,
 };
+use crate::health_table::HealthTable;
 use crate::journal::{Journal, RecordedCertificates};
 use crate::leave_table::LeaveTable;
 use crate::open_files;
@@ -118,6 +119,7 @@ pub async fn start(
     let register = Arc::new(Register::open(Arc::clone(&store), now)?);
     let tokens = Arc::new(TokenTable::open(Arc::clone(&store))?);
     let (leaves, serving) = <(Arc<LeaveTable>, Arc<ServingTable>)>::default();
+    let health = Arc::new(HealthTable::default());
     let (alarms, enrollment_counters) = <(Arc<Alarms>, Arc<EnrollmentCounters>)>::default();
     let authority = Arc::new(Mutex::new(authority));
     let (mut policy_source, source_requests, policy) =
@@ -137,6 +139,7 @@ pub async fn start(
         Arc::clone(&register),
         Arc::clone(&leaves),
         Arc::clone(&serving),
+        Arc::clone(&health),
         policy.clone(),
         endpoints,
         Arc::clone(&hub),
@@ -159,6 +162,8 @@ pub async fn start(
         hub: Arc::clone(&hub),
         leaves: Arc::clone(&leaves),
         serving,
+        health,
+        snapshot: feeds.snapshot.clone(),
         convergence: feeds.convergence.clone(),
         policy: policy.clone(),
         settings: reloads,

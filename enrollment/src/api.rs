@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ironmesh_catalog::{
-    Domain, DriverName, ProxyId, ProxyName, Secret, ServiceAccount, ServiceName,
+    ApplicationState, Domain, DriverName, HealthCheck, ProxyId, ProxyName, Secret, ServiceAccount,
+    ServiceName,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -101,6 +102,57 @@ pub struct ServingAnswer {
     /// The account as which the proxy calls, by the active policy: a certificate for a different account is out of date.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<ServiceAccount>,
+}
+
+/// The most applications in a [`HealthReport`].
+pub const MAX_REPORTED_APPLICATIONS: usize = 256;
+
+/// The most characters of a reason in a [`HealthReport`].
+pub const MAX_REASON: usize = 200;
+
+/// The body of `POST /v1/health`, sent with the current client certificate: the health of the applications beside the
+/// proxy, as its agent probes them. It replaces the earlier report.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HealthReport {
+    /// The probed applications, at most [`MAX_REPORTED_APPLICATIONS`].
+    pub applications: Vec<ReportedApplication>,
+}
+
+/// An application in a [`HealthReport`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReportedApplication {
+    /// The service, one of the proxy.
+    pub service: ServiceName,
+    /// The service port.
+    pub port: u16,
+    /// The port on which the application listens.
+    pub target: u16,
+    /// Its state.
+    pub state: ApplicationState,
+    /// Why it is not healthy, at most [`MAX_REASON`] characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// The response of `POST /v1/health`: what the agent probes from now on.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HealthAnswer {
+    /// The probes, by the active policy.
+    pub probes: Vec<ApplicationProbe>,
+    /// When the next report is expected, in seconds, if nothing changes. The control plane forgets a report after three
+    /// times as long.
+    pub report_in_seconds: u64,
+}
+
+/// A probe of an application of the proxy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApplicationProbe {
+    /// The service.
+    pub service: ServiceName,
+    /// The port on which the application listens.
+    pub target: u16,
+    /// How it is probed.
+    pub check: HealthCheck,
 }
 
 /// The response of `GET /v1/challenge`.
@@ -348,6 +400,16 @@ mod tests {
         assert!(parses::<IssuedServiceCertificate>(json!({ "account": "a/b", "chain": "c" })));
         assert!(parses::<ServingReport>(json!({ "ports": { "a/b": ["80.c.a.mesh"] } })));
         assert!(parses::<ServingAnswer>(json!({ "recorded": true })));
+        assert!(parses::<HealthReport>(json!({ "applications": [
+            { "service": "a/b", "port": 80, "target": 8080, "state": "state_of_a_later_version" },
+        ] })));
+        assert!(parses::<HealthAnswer>(json!({ "report_in_seconds": 10, "probes": [
+            { "service": "a/b", "target": 8080, "check": {
+                "port": 80, "probe": { "kind": "tcp" }, "interval": { "secs": 5, "nanos": 0 },
+                "timeout": { "secs": 2, "nanos": 0 }, "unhealthy_threshold": 3,
+                "healthy_threshold": 2,
+            } },
+        ] })));
         assert!(parses::<Challenge>(json!({ "nonce": "n" })));
         assert!(parses::<ExpiredRenewalRequest>(json!({
             "certificate": "c", "certificate_request": "r", "nonce": "n", "signature": "s",

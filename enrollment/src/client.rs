@@ -30,8 +30,8 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::api::{
-    AzureEnrollRequest, Challenge, EnrollRequest, Enrolled, ExpiredRenewalRequest,
-    IssuedServiceCertificate, LeaveRequest, LeaveResult, ProxyStatus, RenewRequest,
+    AzureEnrollRequest, Challenge, EnrollRequest, Enrolled, ExpiredRenewalRequest, HealthAnswer,
+    HealthReport, IssuedServiceCertificate, LeaveRequest, LeaveResult, ProxyStatus, RenewRequest,
     ServiceCertificateRequest, ServingAnswer, ServingReport,
 };
 use crate::attestation::attestation_nonce;
@@ -110,6 +110,7 @@ enum Call<'a> {
     RenewExpired { identity: &'a MachineIdentity, certificate_request: &'a str },
     ServiceCertificate(&'a ServiceCertificateRequest),
     Serving(&'a ServingReport),
+    Health(&'a HealthReport),
     Leave(LeaveRequest),
     Rejoin,
     ProxyStatus,
@@ -213,6 +214,15 @@ impl EnrollmentClient {
         report: &ServingReport,
     ) -> Result<ServingAnswer, EnrollmentClientError> {
         self.call(&self.trust.client_config(Some(identity))?, Call::Serving(report)).await
+    }
+
+    /// Reports the health of the applications of the proxy of `identity`. A repetition is safe: the newest report counts.
+    pub async fn report_health(
+        &self,
+        identity: &MachineIdentity,
+        report: &HealthReport,
+    ) -> Result<HealthAnswer, EnrollmentClientError> {
+        self.call(&self.trust.client_config(Some(identity))?, Call::Health(report)).await
     }
 
     /// Announces that the proxy of `identity` leaves the mesh, and waits up to 15 seconds until its callers have ACKed
@@ -354,6 +364,9 @@ async fn attempt<T: DeserializeOwned>(
         }
         Call::Serving(report) => {
             timeout_at(deadline, exchange.send(post, "/v1/serving", Some(report))).await
+        }
+        Call::Health(report) => {
+            timeout_at(deadline, exchange.send(post, "/v1/health", Some(report))).await
         }
         Call::Leave(request) => {
             timeout_at(deadline, exchange.send(post, "/v1/leave", Some(&request))).await

@@ -18,7 +18,7 @@
 //! | `GET /v1/challenge`, then `POST /v1/enroll-azure` | none | document that Azure signed for the machine |
 //! | `POST /v1/renew` | the current one | TLS |
 //! | `POST /v1/service-certificates` | the current one | TLS |
-//! | `POST /v1/leave`, `POST /v1/rejoin`, `POST /v1/serving`, `GET /v1/proxy` | the current one | TLS |
+//! | `POST /v1/leave`, `POST /v1/rejoin`, `POST /v1/serving`, `POST /v1/health`, `GET /v1/proxy` | the current one | TLS |
 //! | `GET /v1/challenge`, then `POST /v1/renew-expired` | none | signature by the key of the expired certificate |
 //!
 //! Each connection serves one request. Start reading at [`EnrollRequest`], then [`serve`] or [`EnrollmentClient`].
@@ -34,10 +34,11 @@ mod tests;
 mod token;
 
 pub use api::{
-    AzureEnrollRequest, Challenge, EnrollRequest, Enrolled, EnrollmentErrorCode,
-    ExpiredRenewalRequest, IssuedServiceCertificate, LeaveRequest, LeaveResult, MAX_BODY,
-    MAX_NAMED_LAGGARDS, ProxyStatus, ProxySync, RenewRequest, ServiceCertificateRequest,
-    ServingAnswer, ServingReport,
+    ApplicationProbe, AzureEnrollRequest, Challenge, EnrollRequest, Enrolled, EnrollmentErrorCode,
+    ExpiredRenewalRequest, HealthAnswer, HealthReport, IssuedServiceCertificate, LeaveRequest,
+    LeaveResult, MAX_BODY, MAX_NAMED_LAGGARDS, MAX_REASON, MAX_REPORTED_APPLICATIONS, ProxyStatus,
+    ProxySync, RenewRequest, ReportedApplication, ServiceCertificateRequest, ServingAnswer,
+    ServingReport,
 };
 pub use attestation::attestation_nonce;
 pub use ca_hash::{CaHash, CaHashError};

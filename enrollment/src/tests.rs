@@ -3,6 +3,7 @@
 mod abuse;
 mod azure;
 mod enrolling;
+mod health;
 mod leave;
 mod renewal;
 mod service_certificates;

@@ -182,6 +182,7 @@ pub(crate) fn specification<'a>(
             max_connection_duration: None,
             upstreams: Vec::new(),
             drained: false,
+            health: None,
             external: None,
             subsets: Vec::new(),
             spot: Spot::new(&"policy.toml".into(), "", 0..0),

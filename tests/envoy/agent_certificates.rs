@@ -14,8 +14,8 @@ use ironmesh_cert::peer::VerifiedProxy;
 use ironmesh_cert::{Authority, ServerNames, generate_proxy_key_and_csr};
 use ironmesh_enrollment::{
     AzureAnswer, AzureEnrollment, Enrolled, Enroller, Enrollment, EnrollmentCredentials,
-    EnrollmentError, EnrollmentLimits, IssuedServiceCertificate, Leave, ProxyRenewal, ProxyStatus,
-    ServingAnswer, ServingReport, WorkloadRequest, serve,
+    EnrollmentError, EnrollmentLimits, HealthAnswer, HealthReport, IssuedServiceCertificate, Leave,
+    ProxyRenewal, ProxyStatus, ServingAnswer, ServingReport, WorkloadRequest, serve,
 };
 use ironmesh_sidecar::envoy::certificates_socket;
 use ironmesh_sidecar_folder::EnrollmentState;
@@ -90,6 +90,15 @@ impl Enroller for Issuer {
         _: ServingReport,
         _: SocketAddr,
     ) -> Result<ServingAnswer, EnrollmentError> {
+        unused()
+    }
+
+    fn record_health(
+        &self,
+        _: &VerifiedProxy,
+        _: HealthReport,
+        _: SocketAddr,
+    ) -> Result<HealthAnswer, EnrollmentError> {
         unused()
     }
 

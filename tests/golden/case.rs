@@ -139,6 +139,7 @@ impl Case {
             records,
             revoked: Records::new(),
             leaving: ironmesh_catalog::LeavingProxies::new(),
+            health: ironmesh_catalog::ReportedApplications::new(),
             certificates: certificates::placeholders(&accounts),
             trust_bundle: Arc::new(certificates::placeholder_roots()),
             revoked_callers: Arc::default(),

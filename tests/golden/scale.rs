@@ -79,6 +79,7 @@ fn inputs(specification: Arc<MeshSpecification>, proxies: &[Proxy]) -> Inputs {
         records,
         revoked: Records::new(),
         leaving: ironmesh_catalog::LeavingProxies::new(),
+        health: ironmesh_catalog::ReportedApplications::new(),
         trust_bundle: Arc::new(certificates::placeholder_roots()),
         revoked_callers: Arc::default(),
     }

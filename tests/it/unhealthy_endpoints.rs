@@ -93,6 +93,7 @@ impl Customer {
             records,
             revoked: Records::new(),
             leaving: ironmesh_catalog::LeavingProxies::new(),
+            health: ironmesh_catalog::ReportedApplications::new(),
             certificates: [(certificate.account.clone(), Arc::clone(certificate))]
                 .into_iter()
                 .collect(),

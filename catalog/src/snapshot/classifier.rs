@@ -9,6 +9,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::LeavingProxies;
+use super::applications::ApplicationsOfService;
 use super::endpoint_status::{EndpointState, EndpointStatus, ExclusionReason};
 use crate::endpoint::{Endpoint, Health, Provider, ProviderKind};
 use crate::name::ServiceName;
@@ -32,6 +33,8 @@ pub(super) struct EndpointClassifier<'a> {
     pub(super) revoked: ProxyIndex,
     /// The proxies of the mesh that leave it.
     pub(super) leaving: LeavingProxies,
+    /// The health of its applications, as their probes report it.
+    pub(super) health: ApplicationsOfService,
 }
 
 /// The proxy to which an endpoint belongs.
@@ -179,7 +182,9 @@ impl EndpointClassifier<'_> {
         if leaving_since.is_some() {
             endpoint.health = endpoint.health.max(Health::Draining);
         }
+        let application = self.application(&endpoint, proxy_match.proxies());
         EndpointStatus {
+            application,
             endpoint: Some(endpoint),
             proxy: proxy.map(|record| record.id),
             proxy_name: proxy.map(JoinRecord::display_name),

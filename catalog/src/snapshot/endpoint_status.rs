@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{Records, Snapshot};
+use crate::application_health::ApplicationHealth;
 use crate::endpoint::Endpoint;
 use crate::endpoint::Exclusion;
 use crate::name::ServiceName;
@@ -34,6 +35,9 @@ pub struct EndpointStatus {
     /// Since when that proxy leaves the mesh, so that the endpoint drains.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leaving_since: Option<Timestamp>,
+    /// The health of its application by the health check of its service; none if no probe reports it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub application: Option<ApplicationHealth>,
     /// Whether and how callers use it.
     pub state: EndpointState,
 }
@@ -168,6 +172,7 @@ impl Snapshot {
         };
         let without_endpoint = proxies.into_iter().map(|record| EndpointStatus {
             endpoint: None,
+            application: None,
             proxy: Some(record.id),
             proxy_name: Some(record.display_name()),
             mesh_address: Some(record.mesh_address),

@@ -1,8 +1,8 @@
 //! The endpoints of each address that callers dial, merged.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use crate::endpoint::{Application, Endpoint, Health, MeshEndpoint, Transport};
@@ -35,14 +35,20 @@ impl<'a, K: Ord> Distinct<'a, K> {
         self.0.is_empty()
     }
 
-    /// All of them merged into one endpoint at `address`.
-    pub(super) fn merged(&self, address: SocketAddr) -> MeshEndpoint {
-        let all = || self.0.values().copied();
-        let health = all().map(|one| one.health).min().unwrap_or_default();
+    /// All of them merged into one endpoint at `address`. Those with a key in `failing` are unhealthy, whatever their
+    /// provider reports.
+    pub(super) fn merged(&self, address: SocketAddr, failing: &BTreeSet<K>) -> MeshEndpoint {
+        let all = || {
+            self.0.iter().map(|(key, one)| {
+                let is_failing = failing.contains(key);
+                (one, if is_failing { Health::Unhealthy } else { one.health })
+            })
+        };
+        let health = all().map(|(_, health)| health).min().unwrap_or_default();
         // Only healthy endpoints add weight, unless none is healthy.
-        let counts = |one: &&Endpoint| health != Health::Healthy || one.health == Health::Healthy;
-        let weights = all().filter(counts).map(|one| one.weight);
-        let locality = all().map(|one| &one.locality).find(|locality| !locality.is_empty());
+        let counts = |one: &Health| health != Health::Healthy || *one == Health::Healthy;
+        let weights = all().filter(|(_, one)| counts(one)).map(|(one, _)| one.weight);
+        let locality = all().map(|(one, _)| &one.locality).find(|locality| !locality.is_empty());
         MeshEndpoint {
             address,
             transport: Transport::MutualTls,

@@ -171,6 +171,7 @@ fn status_text(status: &EndpointStatus) -> Option<String> {
     let endpoint = status.endpoint.as_ref()?;
     let why = match &status.state {
         EndpointState::Excluded(why) => why.to_string(),
+        _ if status.is_failing() => "its application fails its health check".to_owned(),
         _ if status.leaving_since.is_some() => "its proxy leaves the mesh".to_owned(),
         EndpointState::Participant | EndpointState::Plaintext(_) | EndpointState::External => {
             format!("{} reports it as {}", endpoint.provider, endpoint.health)

@@ -50,6 +50,7 @@ impl Snapshot {
             let record = inputs.records.get(&key(&item));
             changed.extend(record.into_iter().flat_map(|record| record.services.iter().cloned()));
         }
+        changed.extend(self.health.diff(&inputs.health).map(|item| key(&item).1.service));
         changed.extend(self.discovered.0.diff(&inputs.discovered.0).map(|item| key(&item)));
         let services = &inputs.specification.services;
         let is_same_value = Arc::ptr_eq(&self.specification, &inputs.specification);
@@ -94,6 +95,7 @@ impl Snapshot {
             records: inputs.records,
             revoked: inputs.revoked,
             leaving: inputs.leaving,
+            health: inputs.health,
             proxies,
         };
         for name in &changed {

@@ -36,6 +36,7 @@ impl Snapshot {
         findings.extend(
             setting.and_then(|(setting, known)| classifier.unmatched_localities(setting, known)),
         );
+        findings.extend(known.as_ref().and_then(|known| classifier.failing_applications(known)));
         if !findings.is_empty() {
             self.findings.insert(name.clone(), findings.into());
         }
@@ -77,6 +78,8 @@ impl Snapshot {
             for record in classifier.participants(endpoint, records, port) {
                 if let Some(backends) = backends.get_mut(&record.id) {
                     backends.active.insert(target, endpoint);
+                    let is_failing = classifier.health.is_failing(record.id, port.number, target);
+                    backends.failing.extend(is_failing.then_some(target));
                 }
             }
             if !participates && classifier.is_called_in_plaintext(endpoint, proxy_match) {
@@ -92,7 +95,8 @@ impl Snapshot {
         }
         for (id, backends) in backends {
             if !backends.active.is_empty() {
-                let host = backends.active.merged(backends.record.mesh_address);
+                let (address, failing) = (backends.record.mesh_address, &backends.failing);
+                let host = backends.active.merged(address, failing);
                 let host = host.or_in(&backends.record.locality);
                 hosts.insert(if backends.is_leaving { host.drained() } else { host });
             }
@@ -117,12 +121,20 @@ struct ProxyBackends<'a> {
     all: Distinct<'a, u16>,
     /// Those that callers use.
     active: Distinct<'a, u16>,
+    /// The ports of the applications among them that fail their health check.
+    failing: BTreeSet<u16>,
     /// Whether the proxy leaves the mesh. It goes on serving what arrives.
     is_leaving: bool,
 }
 
 impl<'a> ProxyBackends<'a> {
     fn new(record: &'a JoinRecord) -> Self {
-        Self { record, all: Distinct::default(), active: Distinct::default(), is_leaving: false }
+        Self {
+            record,
+            all: Distinct::default(),
+            active: Distinct::default(),
+            failing: BTreeSet::new(),
+            is_leaving: false,
+        }
     }
 }

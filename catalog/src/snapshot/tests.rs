@@ -1,5 +1,6 @@
 //! Snapshots: which endpoints callers use, with which transport, and which findings explain it.
 
+mod application_health;
 mod endpoint_statuses;
 mod health;
 mod ingress_rules;
@@ -48,6 +49,7 @@ fn service(name: &str) -> Service {
         escaped_slashes: EscapedSlashes::Reject,
         max_connection_duration: None,
         drained: false,
+        health: None,
         external: None,
         subsets: Vec::new(),
         upstreams: Vec::new(),
@@ -114,6 +116,7 @@ fn assemble_all(
         records: of(&|record| record.revoked.is_none()),
         revoked: of(&|record| record.revoked.is_some()),
         leaving: LeavingProxies::new(),
+        health: ReportedApplications::new(),
         certificates: OrdMap::new(),
         trust_bundle: Arc::new(TrustBundle { roots: String::new() }),
         revoked_callers: Arc::default(),
@@ -290,6 +293,7 @@ fn static_endpoint_change_reuses_tcp_accesses() {
     let inputs = |specification| Inputs {
         revoked: Records::default(),
         leaving: LeavingProxies::new(),
+        health: ReportedApplications::new(),
         mesh: before.mesh.clone(),
         mode: before.mode,
         egress: before.egress,
@@ -328,6 +332,7 @@ fn service_without_mode_inherits_the_namespace_mode() {
         before.revise(Inputs {
             revoked: Records::default(),
             leaving: LeavingProxies::new(),
+            health: ReportedApplications::new(),
             mesh: before.mesh.clone(),
             mode: before.mode,
             egress: before.egress,

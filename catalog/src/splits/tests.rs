@@ -113,6 +113,7 @@ fn service(text: &str) -> Service {
         escaped_slashes: EscapedSlashes::Reject,
         max_connection_duration: None,
         drained: false,
+        health: None,
         external: None,
         subsets: Vec::new(),
         upstreams: Vec::new(),

@@ -39,6 +39,7 @@ fn warehouse(mode: Option<Mode>) -> Service {
         escaped_slashes: EscapedSlashes::Reject,
         max_connection_duration: None,
         drained: false,
+        health: None,
         external: None,
         subsets: Vec::new(),
         upstreams: Vec::new(),

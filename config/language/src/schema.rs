@@ -115,6 +115,8 @@ pub enum Form {
     PortRange,
     /// A port of a service: its number or its name.
     PortOrName,
+    /// An HTTP status, or a range of statuses as in `"200-399"`.
+    StatusRange,
     /// A number from 0 to 100, with 4 decimals at most.
     Percent,
     /// `true` or `false`.

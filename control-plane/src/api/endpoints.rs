@@ -8,7 +8,10 @@ use ironmesh_admin::{
     ProviderView, ProxyWithoutEndpoint, ReportedHealth, ServiceEndpoints, SourceView, StaleView,
 };
 use ironmesh_catalog::snapshot::{EndpointState, EndpointStatus, ExclusionReason};
-use ironmesh_catalog::{JoinRecord, Provider, Records, Service, ServiceName, Snapshot};
+use ironmesh_catalog::{
+    ApplicationHealth, ApplicationState, Endpoint, Health, HealthSource, JoinRecord, Provider,
+    Records, Service, ServiceName, Snapshot,
+};
 use ironmesh_config_language::closest;
 use ironmesh_providers::{Conflict, GuardStatus, PendingShrink, Stale};
 
@@ -177,6 +180,8 @@ fn row(
         EndpointState::Excluded(_) => None,
     };
     let (word, reason) = words(&status.state);
+    let reason = reason.or_else(|| failure(status.application.as_ref()));
+    let (health, health_source) = health(&endpoint, status.application.as_ref());
     let place = endpoint.place();
     let guard = guards.iter().find(|(provider, _)| *provider == endpoint.provider);
     let guard = guard.map(|(_, guard)| guard);
@@ -188,7 +193,9 @@ fn row(
         port: endpoint.port,
         provider: endpoint.provider,
         instance: endpoint.instance.map(|name| name.to_string()),
-        health: ReportedHealth::of(endpoint.health, endpoint.probed),
+        health,
+        health_source,
+        application: status.application,
         locality: endpoint.locality,
         weight: endpoint.weight,
         labels: endpoint.labels,
@@ -198,6 +205,28 @@ fn row(
         status: word.to_owned(),
         reason,
     })
+}
+
+/// Why an application gets no calls by its health check.
+fn failure(application: Option<&ApplicationHealth>) -> Option<String> {
+    let failing = application.filter(|one| one.state == ApplicationState::Unhealthy)?;
+    let why = failing.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+    Some(format!("its application fails its health check since {:.0}{why}", failing.since))
+}
+
+/// The worse health of those that the provider and the agent report, and the component that probes it.
+fn health(
+    endpoint: &Endpoint,
+    application: Option<&ApplicationHealth>,
+) -> (ReportedHealth, Option<HealthSource>) {
+    let provider = endpoint.probed.then_some(HealthSource::Provider);
+    match application.map(|application| application.state) {
+        Some(ApplicationState::Unhealthy) => (ReportedHealth::Unhealthy, Some(HealthSource::Agent)),
+        Some(ApplicationState::Healthy) if endpoint.health == Health::Healthy => {
+            (ReportedHealth::Healthy, Some(HealthSource::Agent))
+        }
+        _ => (ReportedHealth::of(endpoint.health, endpoint.probed), provider),
+    }
 }
 
 /// The status of an endpoint as its JSON value, and the reason in words if callers do not use it as a participant.

@@ -65,6 +65,7 @@ impl Harness {
             records: Records::new(),
             revoked: Records::new(),
             leaving: ironmesh_catalog::LeavingProxies::new(),
+            health: ironmesh_catalog::ReportedApplications::new(),
             certificates: Vec::<(ServiceAccount, Arc<ServiceCertificate>)>::new()
                 .into_iter()
                 .collect(),

@@ -112,6 +112,8 @@ fn open(folder: TempDir) -> World {
         hub: Arc::default(),
         leaves: Arc::default(),
         serving: Arc::default(),
+        health: Arc::default(),
+        snapshot: watch::Sender::default().subscribe(),
         convergence: watch::Sender::default().subscribe(),
         policy: watch::Sender::default().subscribe(),
         settings: watch::Sender::new(Settings::default().reloadable()).subscribe(),
@@ -143,6 +145,8 @@ impl World {
             hub: Arc::default(),
             leaves: Arc::default(),
             serving: Arc::default(),
+            health: Arc::default(),
+            snapshot: watch::Sender::default().subscribe(),
             convergence: one.convergence.clone(),
             policy: one.policy.clone(),
             settings: one.settings.clone(),
@@ -247,6 +251,7 @@ fn verified(chain: &str) -> VerifiedProxy {
 }
 
 mod azure;
+mod health;
 mod leave;
 mod renewal;
 mod service_certificates;

@@ -34,6 +34,7 @@ pub fn snapshot(
         records,
         revoked: Records::new(),
         leaving: ironmesh_catalog::LeavingProxies::new(),
+        health: ironmesh_catalog::ReportedApplications::new(),
         certificates: certificates.collect::<OrdMap<_, _>>(),
         trust_bundle: Arc::new(TrustBundle { roots: "the roots of the mesh".to_owned() }),
         revoked_callers: Arc::default(),

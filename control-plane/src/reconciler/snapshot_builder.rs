@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ironmesh_catalog::{
-    Discovered, Inputs, LeavingProxies, Mesh, MeshSpecification, Records, RevocationLists,
-    RevokedCallers, ServiceAccount, SharedCertificate, Snapshot, StoreError, TcpAccesses,
-    have_same_members,
+    Discovered, Inputs, LeavingProxies, Mesh, MeshSpecification, Records, ReportedApplications,
+    RevocationLists, RevokedCallers, ServiceAccount, SharedCertificate, Snapshot, StoreError,
+    TcpAccesses, have_same_members,
 };
 use ironmesh_cert::{Authority, ClockReading, ServiceCertificates};
 use ironmesh_config_settings::{ReloadableSettings, Settings};
@@ -29,6 +29,8 @@ pub(super) struct Sources {
     pub(super) waiting: BTreeSet<String>,
     /// The proxies that leave, and the number of the newest change of that.
     pub(super) leaving: (LeavingProxies, u64),
+    /// The health of applications, as agents report it.
+    pub(super) health: ReportedApplications,
     pub(super) discovered: Discovered,
 }
 
@@ -104,7 +106,8 @@ impl SnapshotBuilder {
         clock: ClockReading,
         is_tick: bool,
     ) -> Changes {
-        let Sources { specification, records, revoked, waiting, leaving, discovered } = sources;
+        let Sources { specification, records, revoked, waiting, leaving, health, discovered } =
+            sources;
         let (leaving, leaves) = leaving;
         let specification = &specification;
         let old = self.current.as_ref().map(|(inputs, _)| inputs);
@@ -112,13 +115,14 @@ impl SnapshotBuilder {
         let same_proxies =
             old.is_some_and(|old| old.records.ptr_eq(&records) && old.revoked.ptr_eq(&revoked));
         let same_endpoints = old.is_some_and(|old| old.discovered.0.ptr_eq(&discovered.0));
+        let same_health = old.is_some_and(|old| old.health.ptr_eq(&health));
         let same_leaves = self.generations.leaves == leaves;
         let ReloadableSettings { mode, egress, .. } = self.settings;
         let same_modes = old.is_some_and(|old| old.mode == mode && old.egress == egress);
         let same_waits = self.waiting == waiting;
         let same_revoked = old.is_some_and(|old| old.revoked.ptr_eq(&revoked));
         let is_same = same_policy && same_proxies && same_endpoints && same_leaves && same_modes;
-        let is_same = is_same && same_waits;
+        let is_same = is_same && same_health && same_waits;
         if is_same && !is_tick {
             return Changes::default();
         }
@@ -145,6 +149,7 @@ impl SnapshotBuilder {
             records,
             revoked,
             leaving,
+            health,
             certificates: self.certificates.current(),
             trust_bundle: Arc::new(self.authority.lock().trust_bundle()),
             revoked_callers,
@@ -154,7 +159,8 @@ impl SnapshotBuilder {
         let Inputs { specification, certificates, trust_bundle, .. } = &inputs;
         self.generations.policy +=
             is_new(&|old| same_modes && old.specification.revision == specification.revision);
-        self.generations.endpoints += u64::from(!(same_proxies && same_endpoints && same_leaves));
+        self.generations.endpoints +=
+            u64::from(!(same_proxies && same_endpoints && same_health && same_leaves));
         self.generations.leaves = leaves;
         self.generations.certificates += is_new(&|old| {
             old.certificates.ptr_eq(certificates) && old.trust_bundle == *trust_bundle

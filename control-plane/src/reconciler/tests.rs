@@ -7,6 +7,7 @@ mod duplicates;
 mod endpoints;
 mod finding_log;
 mod harness;
+mod health;
 mod leave;
 mod local_ports;
 mod log;

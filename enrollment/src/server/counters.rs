@@ -28,6 +28,8 @@ pub enum RequestOutcome {
     ProxyStatus,
     /// A proxy reported the ports that it serves.
     Serving,
+    /// A proxy reported the health of its applications.
+    Health,
     /// The request was rejected.
     Rejected(EnrollmentErrorCode),
 }
@@ -46,6 +48,7 @@ impl RequestOutcome {
             Self::Rejoined => "rejoined",
             Self::ProxyStatus => "proxy_status",
             Self::Serving => "serving",
+            Self::Health => "health",
             Self::Rejected(code) => code.word(),
         }
     }
@@ -62,6 +65,7 @@ impl RequestOutcome {
             Self::Rejoined,
             Self::ProxyStatus,
             Self::Serving,
+            Self::Health,
         ];
         accepted.into_iter().chain(EnrollmentErrorCode::ALL.map(Self::Rejected))
     }

@@ -10,8 +10,8 @@ use ironmesh_cert::peer::VerifiedProxy;
 use tokio::time::Instant;
 
 use crate::api::{
-    Enrolled, EnrollmentErrorCode, IssuedServiceCertificate, LeaveResult, ProxyStatus,
-    ServingAnswer, ServingReport,
+    Enrolled, EnrollmentErrorCode, HealthAnswer, HealthReport, IssuedServiceCertificate,
+    LeaveResult, ProxyStatus, ServingAnswer, ServingReport,
 };
 
 /// Decides who is enrolled and renewed, and issues the certificates.
@@ -80,6 +80,16 @@ pub trait Enroller: Send + Sync + 'static {
         report: ServingReport,
         peer: SocketAddr,
     ) -> Result<ServingAnswer, EnrollmentError>;
+
+    /// Records the health of the applications of a proxy, in place of its earlier report.
+    ///
+    /// It decides which applications the proxy may report about, and how often.
+    fn record_health(
+        &self,
+        proxy: &VerifiedProxy,
+        report: HealthReport,
+        peer: SocketAddr,
+    ) -> Result<HealthAnswer, EnrollmentError>;
 
     /// The state of a proxy.
     fn proxy_status(

@@ -25,8 +25,9 @@ use super::nonces::NonceError;
 use super::sources::Source;
 use super::state::ListenerState;
 use crate::api::{
-    Challenge, EnrollRequest, Enrolled, ExpiredRenewalRequest, IssuedServiceCertificate, MAX_BODY,
-    RenewRequest, ServiceCertificateRequest, ServingAnswer, ServingReport,
+    Challenge, EnrollRequest, Enrolled, ExpiredRenewalRequest, HealthAnswer, HealthReport,
+    IssuedServiceCertificate, MAX_BODY, MAX_REASON, MAX_REPORTED_APPLICATIONS, RenewRequest,
+    ReportedApplication, ServiceCertificateRequest, ServingAnswer, ServingReport,
 };
 use crate::possession;
 
@@ -102,6 +103,10 @@ async fn route(
             let answered = record_serving(state, client, read(state, body).await?).await?;
             return Ok((RequestOutcome::Serving, answer(&answered)?));
         }
+        (Method::POST, "/v1/health") => {
+            let answered = record_health(state, client, read(state, body).await?).await?;
+            return Ok((RequestOutcome::Health, answer(&answered)?));
+        }
         (Method::POST, "/v1/leave") => {
             let result = leave(state, client, read(state, body).await?).await?;
             return Ok((RequestOutcome::Leaving, answer(&result)?));
@@ -115,7 +120,7 @@ async fn route(
             return Ok((RequestOutcome::ProxyStatus, answer(&status)?));
         }
         (method, _) => {
-            let paths = "GET /v1/challenge, /v1/proxy, POST /v1/enroll, /v1/enroll-azure, /v1/renew, /v1/renew-expired, /v1/service-certificates, /v1/serving, /v1/leave, /v1/rejoin";
+            let paths = "GET /v1/challenge, /v1/proxy, POST /v1/enroll, /v1/enroll-azure, /v1/renew, /v1/renew-expired, /v1/service-certificates, /v1/serving, /v1/health, /v1/leave, /v1/rejoin";
             let problem = format!("{method} is not served at this path: this port has {paths}");
             return Err(HttpError::invalid(StatusCode::NOT_FOUND, problem));
         }
@@ -211,6 +216,32 @@ async fn record_serving(
     let work = move || {
         let proxy = presented(&client)?;
         Ok(enroller.record_serving(&proxy, report, client.address)?)
+    };
+    state.queue.run(work).await
+}
+
+async fn record_health(
+    state: &Arc<ListenerState>,
+    client: &Arc<Client>,
+    report: HealthReport,
+) -> Result<HealthAnswer, HttpError> {
+    let is_short = |one: &ReportedApplication| {
+        one.reason
+            .as_ref()
+            .is_none_or(|reason| reason.chars().take(MAX_REASON + 1).count() <= MAX_REASON)
+    };
+    if report.applications.len() > MAX_REPORTED_APPLICATIONS
+        || !report.applications.iter().all(is_short)
+    {
+        let problem = format!(
+            "a report has at most {MAX_REPORTED_APPLICATIONS} applications, with a reason of at most {MAX_REASON} characters each"
+        );
+        return Err(EnrollmentError::RequestInvalid(problem).into());
+    }
+    let (enroller, client) = (Arc::clone(&state.enroller), Arc::clone(client));
+    let work = move || {
+        let proxy = presented(&client)?;
+        Ok(enroller.record_health(&proxy, report, client.address)?)
     };
     state.queue.run(work).await
 }

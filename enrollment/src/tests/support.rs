@@ -29,8 +29,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::{
     AzureAnswer, AzureEnrollment, CaHash, ControlPlaneAddress, EnrollRequest, Enrolled, Enroller,
     Enrollment, EnrollmentClient, EnrollmentCounters, EnrollmentCredentials, EnrollmentError,
-    EnrollmentLimits, IssuedServiceCertificate, Leave, LeaveResult, MachineIdentity, ProxyRenewal,
-    ProxyStatus, ProxySync, ServerTrust, ServingAnswer, ServingReport, WorkloadRequest, serve,
+    EnrollmentLimits, HealthAnswer, HealthReport, IssuedServiceCertificate, Leave, LeaveResult,
+    MachineIdentity, ProxyRenewal, ProxyStatus, ProxySync, ServerTrust, ServingAnswer,
+    ServingReport, WorkloadRequest, serve,
 };
 
 pub(super) const TOKEN: &str = "the-one-token";
@@ -184,6 +185,16 @@ impl Enroller for TestEnroller {
         let ports: usize = report.ports.values().map(BTreeSet::len).sum();
         self.note(&format!("serving {ports}"), proxy);
         Ok(ServingAnswer { recorded: true, account: "shop/bookstore".parse().ok() })
+    }
+
+    fn record_health(
+        &self,
+        proxy: &VerifiedProxy,
+        report: HealthReport,
+        _: SocketAddr,
+    ) -> Result<HealthAnswer, EnrollmentError> {
+        self.note(&format!("health {}", report.applications.len()), proxy);
+        Ok(HealthAnswer { probes: Vec::new(), report_in_seconds: 10 })
     }
 
     fn leave(&self, proxy: &VerifiedProxy, _: SocketAddr) -> Result<Leave, EnrollmentError> {

@@ -173,6 +173,7 @@ fn snapshot(specification: &Arc<MeshSpecification>, proxies: &[Proxy]) -> Snapsh
         records,
         revoked: Records::new(),
         leaving: ironmesh_catalog::LeavingProxies::new(),
+        health: ironmesh_catalog::ReportedApplications::new(),
         certificates: certificates.collect(),
         trust_bundle: Arc::new(TrustBundle { roots: "the roots".to_owned() }),
         revoked_callers: Arc::default(),

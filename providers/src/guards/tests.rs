@@ -46,6 +46,7 @@ pub(crate) fn service(consul: bool, drained: bool) -> Service {
         escaped_slashes: EscapedSlashes::Reject,
         max_connection_duration: None,
         drained,
+        health: None,
         external: None,
         subsets: Vec::new(),
         upstreams: Vec::new(),

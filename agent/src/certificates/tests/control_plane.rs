@@ -11,8 +11,8 @@ use ironmesh_cert::peer::VerifiedProxy;
 use ironmesh_cert::{Authority, ServerNames, generate_proxy_key_and_csr};
 use ironmesh_enrollment::{
     AzureAnswer, AzureEnrollment, Enrolled, Enroller, Enrollment, EnrollmentCredentials,
-    EnrollmentError, EnrollmentLimits, IssuedServiceCertificate, Leave, ProxyRenewal, ProxyStatus,
-    ServingAnswer, ServingReport, WorkloadRequest, serve,
+    EnrollmentError, EnrollmentLimits, HealthAnswer, HealthReport, IssuedServiceCertificate, Leave,
+    ProxyRenewal, ProxyStatus, ServingAnswer, ServingReport, WorkloadRequest, serve,
 };
 use ironmesh_sidecar_folder::EnrollmentState;
 use jiff::Timestamp;
@@ -94,6 +94,15 @@ impl Enroller for Issuer {
     ) -> Result<ServingAnswer, EnrollmentError> {
         // Not recorded: the agent reports again soon.
         Ok(ServingAnswer { recorded: false, account: Some(self.own_account.lock().clone()) })
+    }
+
+    fn record_health(
+        &self,
+        _: &VerifiedProxy,
+        _: HealthReport,
+        _: SocketAddr,
+    ) -> Result<HealthAnswer, EnrollmentError> {
+        unused()
     }
 
     fn leave(&self, _: &VerifiedProxy, _: SocketAddr) -> Result<Leave, EnrollmentError> {

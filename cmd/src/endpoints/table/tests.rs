@@ -14,6 +14,8 @@ fn row(address: &str, provider: Provider, status: &str) -> EndpointRow {
         provider,
         instance: None,
         health: ReportedHealth::Healthy,
+        health_source: None,
+        application: None,
         locality: Locality::default(),
         weight: 1,
         labels: Labels::default(),

@@ -1,6 +1,7 @@
 //! `[[service]]`: a logical name with ports.
 
 pub(super) mod external;
+mod health;
 mod ports;
 mod subsets;
 mod upstreams;
@@ -46,6 +47,10 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
         let duration = duration::read(value, &CONNECTION_DURATION)?;
         if is_external { Err(external::without_sidecar(value)) } else { Ok(duration) }
     });
+    let health = table.optional("health", |value| {
+        let health = health::read(value, known_ports)?;
+        if is_external { Err(health::reject_health(value)) } else { Ok(health) }
+    });
     let subsets = table.optional("subsets", |value| {
         let subsets = subsets::read(value, namespace, part);
         if is_external { Err(subsets::reject_subsets(value)) } else { Ok(subsets) }
@@ -88,6 +93,7 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
                 visibility: visibility?.unwrap_or_default(),
                 escaped_slashes: escaped_slashes?.unwrap_or_default(),
                 max_connection_duration: max_connection_duration?,
+                health: health?,
                 drained: drained?.unwrap_or(false),
                 external,
                 subsets: subsets.iter().map(|(id, _)| name(id)).collect(),

@@ -5,6 +5,7 @@ mod again;
 mod egress;
 mod endpoints;
 mod external;
+mod health;
 mod http_route;
 mod http_route_group;
 mod http_route_message;

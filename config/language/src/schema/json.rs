@@ -80,6 +80,10 @@ fn form(form: &Form) -> Value {
             { "type": "string", "pattern": "^[0-9]{1,5}(-[0-9]{1,5})?$" },
         ] }),
         Form::PortOrName => json!({ "anyOf": [self::form(&PORT), self::form(&Form::Name)] }),
+        Form::StatusRange => json!({ "anyOf": [
+            { "type": "integer", "minimum": 200, "maximum": 599 },
+            { "type": "string", "pattern": "^[2-5][0-9]{2}(-[2-5][0-9]{2})?$" },
+        ] }),
         Form::Percent => {
             json!({ "type": "number", "minimum": 0, "maximum": 100, "multipleOf": 0.0001 })
         }

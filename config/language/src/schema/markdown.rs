@@ -105,6 +105,7 @@ fn type_of(form: &Form) -> String {
         Form::Integer(range) => format!("integer, {} to {}", range.start(), range.end()),
         Form::PortRange => "port, or range such as `\"20000-32000\"`".to_owned(),
         Form::PortOrName => "integer, 1 to 65535, or name".to_owned(),
+        Form::StatusRange => "status, or range such as `\"200-399\"`".to_owned(),
         Form::Percent => "number, 0 to 100".to_owned(),
         Form::Boolean => "boolean".to_owned(),
         Form::Table(_) => "table".to_owned(),

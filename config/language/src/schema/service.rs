@@ -67,6 +67,12 @@ pub(super) const KIND: Kind = Kind {
                 left_out: WhenOmitted::Means("`registered = true`"),
             },
             Key {
+                name: "health",
+                about: "How the agent of each machine probes the application; one that fails leaves its callers' endpoints.",
+                form: Form::Table(&HEALTH),
+                left_out: WhenOmitted::Means("not probed"),
+            },
+            Key {
                 name: "external",
                 about: "Whether the service is outside the mesh.",
                 form: Form::Boolean,
@@ -137,6 +143,103 @@ const SERVICE_PORT: Shape = Shape {
             left_out: WhenOmitted::Means("only `target_port`"),
         },
     ],
+};
+
+const HEALTH: Shape = Shape {
+    what: "a health check",
+    keys: &[
+        Key {
+            name: "http",
+            about: "Requests a path with `GET`. Redirects are not followed.",
+            form: Form::Table(&HTTP_PROBE),
+            left_out: WhenOmitted::OneRequired,
+        },
+        Key {
+            name: "tcp",
+            about: "Opens a connection.",
+            form: Form::Table(&Shape { what: "a TCP probe", keys: &[] }),
+            left_out: WhenOmitted::OneRequired,
+        },
+        Key {
+            name: "grpc",
+            about: "Calls `grpc.health.v1.Health/Check`.",
+            form: Form::Table(&GRPC_PROBE),
+            left_out: WhenOmitted::OneRequired,
+        },
+        Key {
+            name: "command",
+            about: "Runs the command of this name in `[commands]` of the machine's `agent.toml`; status 0 is a success.",
+            form: Form::Name,
+            left_out: WhenOmitted::OneRequired,
+        },
+        Key {
+            name: "port",
+            about: "Number of the service port whose application is probed, at its target port.",
+            form: PORT,
+            left_out: WhenOmitted::Means("the only port; required with several ports"),
+        },
+        Key {
+            name: "interval",
+            about: "Time between two probes; `1s` to `1h`.",
+            form: DURATION,
+            left_out: WhenOmitted::Text("5s"),
+        },
+        Key {
+            name: "timeout",
+            about: "Time limit of a whole probe, at most `interval`.",
+            form: DURATION,
+            left_out: WhenOmitted::Means("`2s`, or `interval` if that is shorter"),
+        },
+        Key {
+            name: "unhealthy_threshold",
+            about: "Failures in a row that make a healthy application unhealthy.",
+            form: Form::Integer(1..=100),
+            left_out: WhenOmitted::Number(3),
+        },
+        Key {
+            name: "healthy_threshold",
+            about: "Successes in a row that make an unhealthy application healthy.",
+            form: Form::Integer(1..=100),
+            left_out: WhenOmitted::Number(2),
+        },
+    ],
+};
+
+const HTTP_PROBE: Shape = Shape {
+    what: "an HTTP probe",
+    keys: &[
+        Key {
+            name: "path",
+            about: "Path of the request, with its query.",
+            form: Form::Text { what: "path", pattern: "^/[!\"$-~]{0,1023}$" },
+            left_out: WhenOmitted::Required,
+        },
+        Key {
+            name: "host",
+            about: "`Host` header of the request.",
+            form: Form::Text { what: "host", pattern: "^[!\"$-.0->A-~]{1,1024}$" },
+            left_out: WhenOmitted::Means("address and port of the application"),
+        },
+        Key {
+            name: "statuses",
+            about: "Statuses that count as a success.",
+            form: Form::AtLeastOne(&Form::StatusRange),
+            left_out: WhenOmitted::Means("`\"200-299\"`"),
+        },
+    ],
+};
+
+const GRPC_PROBE: Shape = Shape {
+    what: "a gRPC probe",
+    keys: &[Key {
+        name: "service",
+        about: "Name of the service in the request.",
+        form: Form::Text {
+            what: "text, 1 to 1024 characters",
+            pattern: r"^[^\x00-\x1F\x7F-\x9F]{1,1024}$",
+        },
+        left_out: WhenOmitted::Means("empty, which means the whole server"),
+    }],
 };
 
 const SUBSET: Shape = Shape {

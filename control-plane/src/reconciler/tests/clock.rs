@@ -44,7 +44,15 @@ impl Harness {
             let discovered = endpoints.discover(&specification, &records, current_time(now));
             let leaving = Default::default();
             let waiting = BTreeSet::default();
-            let sources = Sources { specification, records, revoked, waiting, leaving, discovered };
+            let sources = Sources {
+                specification,
+                records,
+                revoked,
+                waiting,
+                leaving,
+                health: Default::default(),
+                discovered,
+            };
             snapshot_builder.build(sources, clock, is_tick);
         }
         snapshot_builder.compiler().unwrap().encoded() - before

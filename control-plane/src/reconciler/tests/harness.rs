@@ -18,6 +18,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use crate::health_table::HealthTable;
 use crate::leave_table::LeaveTable;
 use crate::policy_source::PolicyState;
 use crate::reconciler::{EndpointsOptions, Reconciler, StatusFeeds};
@@ -25,12 +26,13 @@ use crate::register::Register;
 use crate::serving_table::ServingTable;
 
 pub(super) struct Harness {
-    folder: TempDir,
+    pub(super) folder: TempDir,
     pub(super) reconciler: Reconciler,
     pub(super) feeds: StatusFeeds,
     pub(super) register: Arc<Register>,
     pub(super) leaves: Arc<LeaveTable>,
     pub(super) serving: Arc<ServingTable>,
+    pub(super) health: Arc<HealthTable>,
     pub(super) policy: watch::Sender<PolicyState>,
     pub(super) hub: Arc<Hub>,
     pub(super) now: Timestamp,
@@ -70,6 +72,7 @@ impl Harness {
         let certificates = ServiceCertificates::open(Arc::clone(&certificate_store)).unwrap();
         let register = Arc::new(Register::open(Arc::clone(&store), now).unwrap());
         let (leaves, serving) = <(Arc<LeaveTable>, Arc<ServingTable>)>::default();
+        let health = Arc::<HealthTable>::default();
         let (policy, receiver) = watch::channel(state_of(policy));
         let hub = Arc::<Hub>::default();
         let (reconciler, feeds, _) = Reconciler::new(
@@ -82,12 +85,13 @@ impl Harness {
             Arc::clone(&register),
             Arc::clone(&leaves),
             Arc::clone(&serving),
+            Arc::clone(&health),
             receiver,
             endpoints,
             Arc::clone(&hub),
         )
         .unwrap();
-        Self { folder, reconciler, feeds, register, leaves, serving, policy, hub, now }
+        Self { folder, reconciler, feeds, register, leaves, serving, health, policy, hub, now }
     }
 
     /// Enrolls proxy number `number` for these services, without connecting it.

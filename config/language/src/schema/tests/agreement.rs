@@ -22,9 +22,19 @@ macro_rules! concat_condition {
 }
 
 /// The values that only the loader rejects, by key: the schema cannot express the check.
-const LOADER_ALONE: [(&str, &str); 74] = [
+const LOADER_ALONE: [(&str, &str); 84] = [
     ("service.ports[].name", "required where there are several ports"),
     ("service.ports[].allowed_target_ports", "one port of several; the mesh's own ports"),
+    ("service.health", "none of an external service"),
+    ("service.health.http", "one of four probes"),
+    ("service.health.http.path", "no `#`"),
+    ("service.health.http.host", "no user and no path"),
+    ("service.health.tcp", "one of four probes"),
+    ("service.health.grpc", "one of four probes"),
+    ("service.health.command", "one of four probes"),
+    ("service.health.port", "a port that the service has"),
+    ("service.health.timeout", "at most the interval"),
+    ("service.health.interval", "at least the timeout"),
     ("service.external", "an external service has a hostname or a list, and no subsets"),
     ("service.hostname", "of an external service alone; what is no hostname"),
     ("service.resolution", "of an external service alone"),

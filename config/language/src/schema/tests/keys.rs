@@ -72,6 +72,8 @@ fn note(shape: &Shape, known: &mut KeysRead) {
 /// The keys of a shape that `value` uses, and those below it.
 fn use_keys(shape: &Shape, value: &Value, used: &mut KeysRead) {
     let table = value.as_table().unwrap();
+    // (A table may have no keys, as that of a TCP probe.)
+    used.entry(shape.what).or_default();
     for key in shape.keys {
         let Some(value) = table.get(key.name) else { continue };
         used.entry(shape.what).or_default().insert(key.name);
@@ -101,6 +103,7 @@ pub(super) fn below(form: &'static Form) -> Option<&'static Shape> {
         | Form::Percent
         | Form::PortRange
         | Form::PortOrName
+        | Form::StatusRange
         | Form::Boolean
         | Form::Map { .. } => None,
     }

@@ -78,6 +78,7 @@ impl Shape {
             records,
             revoked: Records::new(),
             leaving: ironmesh_catalog::LeavingProxies::new(),
+            health: ironmesh_catalog::ReportedApplications::new(),
             certificates: certificates
                 .map(|account| (account.clone(), self.certificate(account)))
                 .collect(),
@@ -209,6 +210,7 @@ impl Shape {
             // It depends on the subset, so that edits of it are tested too.
             max_connection_duration: shape.has_part.then_some(std::time::Duration::from_secs(60)),
             drained: shape.is_drained,
+            health: None,
             external: shape.outside.map(|(resolution, n)| external(resolution, n)),
             subsets: shape.has_part.then(|| part_of(&self.service_name(n))).into_iter().collect(),
             upstreams: shape.upstreams.iter().map(|one| self.policy_upstream(*one)).collect(),

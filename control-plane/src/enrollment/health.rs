@@ -1,0 +1,110 @@
+//! The reports of agents about the health of their applications, and what the agents probe.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use ironmesh_catalog::{JoinRecord, ServicePort, Snapshot};
+use ironmesh_cert::peer::VerifiedProxy;
+use ironmesh_enrollment::{ApplicationProbe, EnrollmentError, HealthAnswer, HealthReport};
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::MachineEnrollment;
+use crate::health_table::{ReportedStates, TooFrequent};
+
+/// The interval of the reports of an agent that probes.
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// The interval of an agent without probes, which learns of new ones by it.
+const IDLE_INTERVAL: Duration = Duration::from_secs(30);
+
+/// The longest interval.
+const MOST_INTERVAL: Duration = Duration::from_secs(300);
+
+/// So many reports per second come from all agents: each has a handshake of its own, and the listener limits these.
+const REPORTS_PER_SECOND: u64 = 50;
+
+/// A report lasts for so many intervals.
+const LIFETIME: u32 = 3;
+
+impl MachineEnrollment {
+    /// Records the health of the applications of a proxy. It answers what the agent probes from now on.
+    pub(super) fn record_health_report(
+        &self,
+        proxy: &VerifiedProxy,
+        report: HealthReport,
+        peer: SocketAddr,
+        now: Timestamp,
+    ) -> Result<HealthAnswer, EnrollmentError> {
+        let record = self.identify(proxy, peer, now)?;
+        let is_own = |service| record.services.contains(service);
+        if let Some(other) = report.applications.iter().find(|one| !is_own(&one.service)) {
+            let (name, service) = (record.display_name(), &other.service);
+            let problem = format!("proxy {name} does not serve service `{service}`");
+            return Err(EnrollmentError::RequestInvalid(problem));
+        }
+        let probes = self.snapshot.borrow().as_ref().map(|known| probes(known, &record));
+        let probes = probes.unwrap_or_default();
+        let known: BTreeSet<_> =
+            probes.iter().map(|one| (&one.service, one.check.port, one.target)).collect();
+        let mut states: BTreeMap<ServicePort, ReportedStates> = BTreeMap::new();
+        for one in report.applications {
+            // Policy may have changed since the agent learned of the probe.
+            if known.contains(&(&one.service, one.port, one.target)) {
+                let port = ServicePort::new(one.service, one.port);
+                states.entry(port).or_default().insert(one.target, (one.state, one.reason));
+            }
+        }
+        let interval = interval(self.register.records().len(), !probes.is_empty());
+        let at = (now, Instant::now());
+        self.health.report(record.id, states, interval * LIFETIME, at).map_err(|TooFrequent| {
+            EnrollmentError::Busy("health is reported too often: wait for a second".to_owned())
+        })?;
+        Ok(HealthAnswer { probes, report_in_seconds: interval.as_secs() })
+    }
+}
+
+/// The probes of the applications of a proxy. An application listens where its endpoint says, or on policy's target port.
+fn probes(snapshot: &Snapshot, record: &JoinRecord) -> Vec<ApplicationProbe> {
+    let mut probes = Vec::new();
+    for service in record.services.iter().filter_map(|name| snapshot.service(name)) {
+        let Some(check) = &service.health else { continue };
+        let Some(port) = service.port(check.port) else { continue };
+        let key = (record.id, ServicePort::new(service.name.clone(), port.number));
+        let known = snapshot.local_endpoints.get(&key);
+        let mut targets: BTreeSet<_> =
+            known.into_iter().flat_map(|all| all.iter()).map(|one| one.port).collect();
+        if targets.is_empty() {
+            targets.insert(port.target);
+        }
+        let probe = |target| ApplicationProbe {
+            service: service.name.clone(),
+            target,
+            check: check.clone(),
+        };
+        probes.extend(targets.into_iter().map(probe));
+    }
+    probes.truncate(ironmesh_enrollment::MAX_REPORTED_APPLICATIONS);
+    probes
+}
+
+/// When an agent reports next, in a mesh of so many proxies.
+fn interval(proxies: usize, has_probes: bool) -> Duration {
+    let least = if has_probes { INTERVAL } else { IDLE_INTERVAL };
+    let all = Duration::from_secs(proxies as u64 / REPORTS_PER_SECOND);
+    all.clamp(least, MOST_INTERVAL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_of_a_large_mesh_are_spread() {
+        assert_eq!(interval(1, true), INTERVAL);
+        assert_eq!(interval(1, false), IDLE_INTERVAL);
+        assert_eq!(interval(1000, true), Duration::from_secs(20));
+        assert_eq!(interval(1_000_000, true), MOST_INTERVAL);
+    }
+}

@@ -1,0 +1,88 @@
+//! Reports of the health of applications.
+
+use ironmesh_catalog::{
+    ApplicationState, Discovered, EgressMode, Inputs, LeavingProxies, Mode, Records,
+    ReportedApplications, ServicePort, Snapshot, TcpAccesses, TrustBundle,
+};
+use ironmesh_config_language::{Document, load_documents};
+use ironmesh_enrollment::{HealthReport, ReportedApplication};
+
+use super::*;
+
+const POLICY: &str = r#"
+[[service]]
+namespace = "shop"
+name = "bookstore"
+ports = [{ port = 80, protocol = "http", target_port = 8080 }]
+health = { tcp = {}, interval = "1s" }
+"#;
+
+fn snapshot(mesh: &Mesh, records: Records) -> Arc<Snapshot> {
+    let loaded = load_documents([Document::new("policy.toml", POLICY)]);
+    let inputs = Inputs {
+        mesh: mesh.clone(),
+        mode: Mode::Strict,
+        egress: EgressMode::Policy,
+        specification: loaded.specification.unwrap(),
+        discovered: Discovered::default(),
+        records,
+        revoked: Records::new(),
+        leaving: LeavingProxies::new(),
+        health: ReportedApplications::new(),
+        certificates: Default::default(),
+        trust_bundle: Arc::new(TrustBundle { roots: String::new() }),
+        revoked_callers: Arc::default(),
+    };
+    Arc::new(Snapshot::assemble(inputs, TcpAccesses::default()))
+}
+
+fn report(service: &str, port: u16) -> HealthReport {
+    let (service, target) = (service.parse().unwrap(), 8080);
+    let state = ApplicationState::Unhealthy;
+    let reason = Some("status 503".to_owned());
+    HealthReport {
+        applications: vec![ReportedApplication { service, port, target, state, reason }],
+    }
+}
+
+#[test]
+fn proxy_reports_about_its_own_services_alone() {
+    let mut world = world();
+    let token = world.token_for(|_| {});
+    let enrolled = world.join(&token, &request(), peer(5), AT_ONCE).unwrap();
+    let snapshot = snapshot(&world.enroller.mesh, world.enroller.register.records());
+    let snapshot = watch::Sender::new(Some(snapshot)).subscribe();
+    let enroller = world.another_control_plane();
+    world.enroller = Arc::new(MachineEnrollment { snapshot, ..enroller });
+    let proxy = verified(&enrolled.certificate);
+    let send = |report| world.enroller.record_health_report(&proxy, report, peer(5), world.now);
+
+    let error = send(report("shop/bank", 80)).unwrap_err();
+    assert!(matches!(error, EnrollmentError::RequestInvalid(_)), "{error:?}");
+    assert!(world.enroller.health.current().is_empty());
+
+    let answer = send(report("shop/bookstore", 80)).unwrap();
+    let [probe] = answer.probes.as_slice() else { panic!("{answer:?}") };
+    assert_eq!((probe.target, probe.check.port, answer.report_in_seconds), (8080, 80, 10));
+    let key = (enrolled.id, ServicePort::new("shop/bookstore".parse().unwrap(), 80));
+    let current = world.enroller.health.current();
+    let health = current.get(&key).unwrap().get(&8080).unwrap();
+    assert_eq!(health.state, ApplicationState::Unhealthy);
+    assert_eq!(health.reason.as_deref(), Some("status 503"));
+
+    let error = send(HealthReport::default()).unwrap_err();
+    assert!(matches!(error, EnrollmentError::Busy(_)), "too frequent: {error:?}");
+}
+
+#[test]
+fn report_about_a_port_without_a_probe_is_ignored() {
+    let world = world();
+    let token = world.token_for(|_| {});
+    let enrolled = world.join(&token, &request(), peer(5), AT_ONCE).unwrap();
+    let proxy = verified(&enrolled.certificate);
+    let enroller = &world.enroller;
+    let answer =
+        enroller.record_health_report(&proxy, report("shop/bookstore", 80), peer(5), world.now);
+    assert_eq!(answer.unwrap().report_in_seconds, 30, "no policy is active");
+    assert!(enroller.health.current().is_empty());
+}

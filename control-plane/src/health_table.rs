@@ -1,0 +1,233 @@
+//! The health table: the health of applications, by the newest report of each proxy's agent.
+//!
+//! It is the one writer of these reports, which are in memory alone: no flap reaches the store, and after a restart the
+//! health is unknown until the next reports. A report expires when its agent is silent for three intervals. The table never
+//! decides what callers get: the reconciler puts the reports into each snapshot (docs/decisions/0081).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ironmesh_catalog::{
+    ApplicationHealth, ApplicationState, PortHealth, ProxyId, ReportedApplications, ServicePort,
+};
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// The least time between two reports of a proxy. An agent waits for a second.
+const LEAST_INTERVAL: Duration = Duration::from_millis(500);
+
+/// The reported state of each application of a service port, by the port on which it listens, with the reason.
+pub(crate) type ReportedStates = BTreeMap<u16, (ApplicationState, Option<String>)>;
+
+/// A proxy reported again before [`LEAST_INTERVAL`] had passed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TooFrequent;
+
+/// The newest report of each proxy.
+#[derive(Debug, Default)]
+pub(crate) struct HealthTable {
+    reports: Mutex<Reports>,
+    /// Changes with each change of a state.
+    changes: watch::Sender<()>,
+}
+
+#[derive(Debug, Default)]
+struct Reports {
+    current: ReportedApplications,
+    by_proxy: BTreeMap<ProxyId, Reported>,
+    ends: BTreeSet<(Instant, ProxyId)>,
+}
+
+#[derive(Debug)]
+struct Reported {
+    received: Instant,
+    expires: Instant,
+    ports: BTreeSet<ServicePort>,
+}
+
+impl HealthTable {
+    /// Replaces the report of a proxy. It lasts for `lifetime`.
+    pub(crate) fn report(
+        &self,
+        id: ProxyId,
+        states: BTreeMap<ServicePort, ReportedStates>,
+        lifetime: Duration,
+        (now, instant): (Timestamp, Instant),
+    ) -> Result<(), TooFrequent> {
+        let mut reports = self.reports.lock();
+        let earlier = reports.by_proxy.get(&id).map(|known| known.received);
+        if earlier.is_some_and(|earlier| instant < earlier + LEAST_INTERVAL) {
+            return Err(TooFrequent);
+        }
+        let ports: BTreeSet<_> = states.keys().cloned().collect();
+        let gone = reports.forget(id, &ports);
+        let mut is_changed = gone;
+        for (port, states) in states {
+            is_changed |= reports.replace((id, port), states, now);
+        }
+        let expires = instant + lifetime;
+        reports.by_proxy.insert(id, Reported { received: instant, expires, ports });
+        reports.ends.insert((expires, id));
+        drop(reports);
+        if is_changed {
+            self.changes.send_replace(());
+        }
+        Ok(())
+    }
+
+    /// Forgets the reports whose agents are silent: their applications are unknown.
+    pub(crate) fn expire(&self, now: Instant) {
+        let mut reports = self.reports.lock();
+        while let Some((_, id)) = reports.ends.first().copied().filter(|(ends, _)| *ends <= now) {
+            reports.forget(id, &BTreeSet::new());
+            tracing::info!(proxy = %id, reason = "its agent is silent", "application health is unknown");
+        }
+    }
+
+    /// When the next report expires.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.reports.lock().ends.first().map(|(ends, _)| *ends)
+    }
+
+    /// Forgets the reports of proxies that are not in use any more.
+    pub(crate) fn retain(&self, is_in_use: impl Fn(ProxyId) -> bool) {
+        let mut reports = self.reports.lock();
+        let gone: Vec<_> = reports.by_proxy.keys().copied().filter(|id| !is_in_use(*id)).collect();
+        for id in gone {
+            reports.forget(id, &BTreeSet::new());
+        }
+    }
+
+    /// The health of all reported applications.
+    pub(crate) fn current(&self) -> ReportedApplications {
+        self.reports.lock().current.clone()
+    }
+
+    /// Notifies of changed states.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+}
+
+impl Reports {
+    /// Removes what is known of a proxy, except these ports. Returns whether that changes the current health.
+    fn forget(&mut self, id: ProxyId, except: &BTreeSet<ServicePort>) -> bool {
+        let Some(known) = self.by_proxy.remove(&id) else { return false };
+        self.ends.remove(&(known.expires, id));
+        let gone = known.ports.into_iter().filter(|port| !except.contains(port));
+        gone.fold(false, |changed, port| self.current.remove(&(id, port)).is_some() || changed)
+    }
+
+    /// Replaces the states of one service port. Returns whether a state has changed.
+    fn replace(
+        &mut self,
+        key: (ProxyId, ServicePort),
+        states: ReportedStates,
+        now: Timestamp,
+    ) -> bool {
+        let known = self.current.get(&key).cloned().unwrap_or_default();
+        let next = |(target, (state, reason)): (u16, (ApplicationState, Option<String>))| {
+            let before = known.get(&target);
+            let is_same = |before: &&ApplicationHealth| {
+                // An agent that starts again knows of no earlier success: the application fails as before.
+                before.state == state
+                    || (before.state, state)
+                        == (ApplicationState::Unhealthy, ApplicationState::Unknown)
+            };
+            let health = before.filter(is_same).cloned().unwrap_or_else(|| ApplicationHealth {
+                state,
+                since: now,
+                reason: reason.map(Into::into),
+            });
+            (target, health)
+        };
+        let next: PortHealth = states.into_iter().map(next).collect();
+        if self.current.get(&key).is_some_and(|known| **known == next) {
+            return false;
+        }
+        self.current.insert(key, Arc::new(next));
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ApplicationState::{Healthy, Unhealthy, Unknown};
+
+    const LIFETIME: Duration = Duration::from_secs(30);
+
+    fn proxy() -> ProxyId {
+        "6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f".parse().unwrap()
+    }
+
+    fn port() -> ServicePort {
+        ServicePort::new("shop/store".parse().unwrap(), 80)
+    }
+
+    /// Reports a state of the one application, at this second.
+    fn report(table: &HealthTable, start: Instant, state: ApplicationState, second: u64) {
+        let states = [(port(), ReportedStates::from([(8080, (state, None))]))].into();
+        let at = (Timestamp::UNIX_EPOCH, start + Duration::from_secs(second));
+        table.report(proxy(), states, LIFETIME, at).unwrap();
+    }
+
+    fn state(table: &HealthTable) -> Option<ApplicationState> {
+        Some(table.current().get(&(proxy(), port()))?.get(&8080)?.state)
+    }
+
+    #[test]
+    fn silent_agent_makes_health_unknown_after_the_lifetime() {
+        let (table, start) = (HealthTable::default(), Instant::now());
+        report(&table, start, Healthy, 0);
+        report(&table, start, Unhealthy, 10);
+        assert_eq!(table.deadline(), Some(start + Duration::from_secs(40)));
+        table.expire(start + Duration::from_secs(39));
+        assert_eq!(state(&table), Some(Unhealthy));
+        table.expire(start + Duration::from_secs(40));
+        assert_eq!((state(&table), table.deadline()), (None, None));
+    }
+
+    #[test]
+    fn restarted_agent_does_not_return_a_failing_application() {
+        let (table, start) = (HealthTable::default(), Instant::now());
+        report(&table, start, Unhealthy, 0);
+        report(&table, start, Unknown, 1);
+        assert_eq!(state(&table), Some(Unhealthy));
+        report(&table, start, Healthy, 2);
+        report(&table, start, Unknown, 3);
+        assert_eq!(state(&table), Some(Unknown));
+    }
+
+    #[test]
+    fn unchanged_report_wakes_nobody_and_shares_the_current_health() {
+        let (table, start) = (HealthTable::default(), Instant::now());
+        report(&table, start, Healthy, 0);
+        let (mut changes, before) = (table.changes(), table.current());
+        report(&table, start, Healthy, 1);
+        assert!(!changes.has_changed().unwrap() && table.current().ptr_eq(&before));
+        report(&table, start, Unhealthy, 2);
+        assert!(changes.has_changed().unwrap());
+        changes.mark_unchanged();
+    }
+
+    #[test]
+    fn too_frequent_report_is_rejected_and_changes_nothing() {
+        let (table, start) = (HealthTable::default(), Instant::now());
+        report(&table, start, Healthy, 0);
+        let at = (Timestamp::UNIX_EPOCH, start + Duration::from_millis(100));
+        assert_eq!(table.report(proxy(), BTreeMap::new(), LIFETIME, at), Err(TooFrequent));
+        assert_eq!(state(&table), Some(Healthy));
+    }
+
+    #[test]
+    fn proxy_that_is_not_in_use_is_forgotten() {
+        let (table, start) = (HealthTable::default(), Instant::now());
+        report(&table, start, Unhealthy, 0);
+        table.retain(|_| false);
+        assert_eq!((state(&table), table.deadline()), (None, None));
+    }
+}
