@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use ironmesh_catalog::ServiceAccount;
+use ironmesh_catalog::{ApplicationState, ServiceAccount, ServiceName};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -62,6 +62,29 @@ pub struct AgentActivity {
     /// How many of them Envoy has NACKed.
     #[serde(default)]
     pub secret_nacks: u64,
+    /// The health probes of the applications.
+    #[serde(default)]
+    pub probes: Vec<ProbeActivity>,
+}
+
+/// A health probe of an application.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProbeActivity {
+    /// The service.
+    pub service: ServiceName,
+    /// The service port.
+    pub port: u16,
+    /// The port on which the application listens.
+    pub target_port: u16,
+    /// The kind of probe: `http`, `tcp`, `grpc` or `command`.
+    pub kind: String,
+    /// The state of the application.
+    pub state: ApplicationState,
+    /// Since when it has this state.
+    pub since: Timestamp,
+    /// Why the last probe failed; none if it succeeded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<String>,
 }
 
 /// A service certificate that the agent serves to Envoy.
@@ -119,6 +142,16 @@ impl AgentState {
     /// Replaces the list of service certificates.
     pub(crate) fn service_certificates(&self, certificates: Vec<ServiceCertificateActivity>) {
         self.0.lock().service_certificates = certificates;
+    }
+
+    /// Replaces the list of probes.
+    pub(crate) fn probes(&self, probes: Vec<ProbeActivity>) {
+        self.0.lock().probes = probes;
+    }
+
+    /// Notes an error about a report of the health of applications.
+    pub(crate) fn health_report_failed(&self, error: &str, now: Timestamp) {
+        self.note(error, now);
     }
 
     pub(crate) fn secret_nacked(&self) {

@@ -21,6 +21,7 @@ mod certificates;
 mod control_plane;
 mod due;
 mod error;
+mod health;
 mod join;
 mod leave;
 mod listeners;
@@ -39,7 +40,9 @@ mod supervised;
 #[cfg(test)]
 mod tests;
 
-pub use activity::{AgentActivity, AgentFailure, AgentPhase, ServiceCertificateActivity};
+pub use activity::{
+    AgentActivity, AgentFailure, AgentPhase, ProbeActivity, ServiceCertificateActivity,
+};
 pub use control_plane::ProxyControlPlane;
 pub use due::due_at;
 pub use error::AgentError;

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! lock ─► joining (until the folder of the proxy exists) ─► renewal loop ─► (folder removed) joining …
-//!            │                                            └► service certificates by SDS
+//!            │                                            ├► service certificates by SDS
+//!            │                                            └► health probes
 //!            └──────────── AgentState ────────────┴─► agent socket: status, metrics
 //! ```
 //!
@@ -21,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::activity::AgentState;
 use crate::certificates;
 use crate::error::AgentError;
+use crate::health;
 use crate::lock::AgentLock;
 use crate::mesh_check::check_mesh;
 use crate::settings::AgentSettings;
@@ -55,6 +57,7 @@ pub async fn run(
             tokio::select! {
                 () = renewing::renew_until_removed(&settings, &state) => {}
                 failed = certificates::serve(&settings, &state) => failed?,
+                () = health::report_health(&settings, &state) => {}
             }
             tracing::warn!(folder = %settings.folder.display(), "the folder of the proxy was removed: the machine is enrolled again");
         }

@@ -1,11 +1,12 @@
 //! The settings of a machine, `agent.toml`: text to settings, or an error with the place in the text.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use ironmesh_catalog::{LogFolder, ProxyName};
+use ironmesh_catalog::{LogFolder, Name, ProxyName};
 use ironmesh_enrollment::{CaHash, ControlPlaneAddress, MetadataService};
 use ironmesh_sidecar::DriverSettings;
 use ironmesh_sidecar::envoy::EnvoySettings;
@@ -20,6 +21,9 @@ pub const SETTINGS_FILE: &str = "/etc/ironmesh/agent.toml";
 
 /// The default folder of the proxy.
 const FOLDER: &str = "/var/lib/ironmesh-agent/proxy";
+
+/// The commands that a health check may name, each a program with its arguments.
+pub(crate) type Commands = BTreeMap<Name, Vec<String>>;
 
 /// The settings of a machine.
 #[derive(Debug, Clone)]
@@ -43,6 +47,8 @@ pub struct AgentSettings {
     /// Whether Envoy's admin interface is open to all local users, on loopback port 15000. Default: as at the enrollment,
     /// or not.
     pub admin_tcp: Option<bool>,
+    /// The commands that a health check may name.
+    pub commands: BTreeMap<Name, Vec<String>>,
     /// The settings of the sidecar.
     pub sidecar: DriverSettings,
 }
@@ -68,6 +74,8 @@ struct Text {
     upstreams: Vec<Parsed<UpstreamTarget>>,
     access_log_dir: Option<LogFolder>,
     admin_tcp: Option<bool>,
+    #[serde(default)]
+    commands: BTreeMap<String, Vec<String>>,
     #[serde(default)]
     envoy: EnvoySettings,
 }
@@ -121,6 +129,7 @@ impl AgentSettings {
             access_log_dir: text.access_log_dir,
         };
         listeners.node_metadata().map_err(toml::de::Error::custom)?;
+        let commands = text.commands.into_iter().map(read_command).collect::<Result<_, _>>()?;
         let is_azure = text.join == Some(JoinWord::Azure);
         if is_azure && text.token_file.is_some() {
             let problem = "`join = \"azure\"` needs no token: leave out `token_file`";
@@ -137,8 +146,22 @@ impl AgentSettings {
             address: text.address,
             listeners,
             admin_tcp: text.admin_tcp,
+            commands,
             sidecar: DriverSettings { envoy: text.envoy },
         })
+    }
+}
+
+/// Checks a command: policy refers to its name, and a relative program would depend on the folder of the agent.
+fn read_command(
+    (name, words): (String, Vec<String>),
+) -> Result<(Name, Vec<String>), toml::de::Error> {
+    let invalid = |problem: String| toml::de::Error::custom(format!("command `{name}`: {problem}"));
+    let valid = Name::new(&name).map_err(|error| invalid(format!("its name {}", error.problem)))?;
+    match words.first() {
+        Some(program) if Path::new(program).is_absolute() => Ok((valid, words)),
+        Some(program) => Err(invalid(format!("`{program}` is no absolute path"))),
+        None => Err(invalid("it names no program".to_owned())),
     }
 }
 
@@ -168,6 +191,23 @@ mod tests {
         assert_eq!(settings.ca_hashes.first().unwrap().to_string(), hash);
         let metadata = settings.listeners.node_metadata().unwrap();
         assert_eq!(metadata.upstreams.first().unwrap().local_port, 14001);
+    }
+
+    #[test]
+    fn commands_are_named_programs_with_absolute_paths() {
+        let settings =
+            AgentSettings::parse("[commands]\ncheck = [\"/bin/check\", \"-v\"]").unwrap();
+        let words = settings.commands.get(&Name::new("check").unwrap()).unwrap();
+        assert_eq!(words, &["/bin/check", "-v"]);
+        for (text, problem) in [
+            ("[commands]\ncheck = [\"check\"]", "`check` is no absolute path"),
+            ("[commands]\ncheck = []", "names no program"),
+            ("[commands]\nCHECK = [\"/bin/check\"]", "command `CHECK`: its name"),
+            ("[commands]\ncheck = \"/bin/check\"", "expected a sequence"),
+        ] {
+            let error = AgentSettings::parse(text).unwrap_err().to_string();
+            assert!(error.contains(problem), "{text}: {error}");
+        }
     }
 
     #[test]

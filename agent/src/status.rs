@@ -14,7 +14,7 @@ use std::time::Duration;
 use ironmesh_agent_envoy::local_http::LocalAddress;
 use ironmesh_agent_envoy::{EnvoyState, SupervisorClient, SupervisorStatus};
 use ironmesh_catalog::text::chain;
-use ironmesh_catalog::{ProxyId, ServiceName};
+use ironmesh_catalog::{ApplicationState, ProxyId, ServiceName};
 use ironmesh_cert::RENEWAL_GRACE;
 use ironmesh_cert::peer::VerifiedProxy;
 use ironmesh_enrollment::{ProxyStatus, ProxySync};
@@ -25,7 +25,7 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 use serde::{Deserialize, Serialize};
 
-use crate::activity::{AgentActivity, AgentPhase};
+use crate::activity::{AgentActivity, AgentPhase, ProbeActivity};
 use crate::control_plane::ProxyControlPlane;
 use crate::due::due_at;
 use crate::mesh_check::check_mesh;
@@ -58,8 +58,8 @@ pub struct MachineStatus {
     pub supervisor: Option<SupervisorStatus>,
     /// The proxy as the control plane sees it; none if it does not answer.
     pub control_plane: Option<ProxyStatus>,
-    /// The health probes of the applications. No version probes yet.
-    pub probes: Vec<serde_json::Value>,
+    /// The health probes of the applications, by the running agent.
+    pub probes: Vec<ProbeActivity>,
 }
 
 /// The enrolled proxy, by its certificate.
@@ -101,9 +101,20 @@ impl MachineStatus {
             let is_connected = envoy.as_ref().is_some_and(|envoy| envoy.is_connected);
             control_plane = ask(settings, is_connected, now, &mut problems).await;
         }
-        let (folder, probes) = (folder.to_owned(), Vec::new());
+        let probes = agent.as_ref().map(|agent| agent.probes.clone()).unwrap_or_default();
+        problems.extend(probes.iter().filter_map(probe_problem));
+        let folder = folder.to_owned();
         Self { problems, folder, proxy, agent, envoy, supervisor, control_plane, probes }
     }
+}
+
+/// The problem of an application that fails its health check.
+fn probe_problem(probe: &ProbeActivity) -> Option<String> {
+    let ProbeActivity { service, port, since, .. } = probe;
+    let why = probe.last_error.as_deref().unwrap_or("waits for further successes");
+    (probe.state == ApplicationState::Unhealthy).then(|| {
+        format!("the application of service {service}, port {port} fails its health check since {since:.0}: {why}")
+    })
 }
 
 /// When the certificate in the folder expires, if it can be read.

@@ -2,10 +2,11 @@
 
 use std::fmt;
 
+use ironmesh_catalog::text::escape_line;
 use ironmesh_enrollment::ProxySync;
 
 use super::MachineStatus;
-use crate::activity::AgentPhase;
+use crate::activity::{AgentPhase, ProbeActivity};
 
 impl fmt::Display for MachineStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -23,6 +24,7 @@ impl fmt::Display for MachineStatus {
             writeln!(f, "certificate  expires {expires_at:.0}, renewal due {due_at:.0}")?;
         }
         self.write_agent(f)?;
+        self.write_probes(f)?;
         if let Some(known) = &self.control_plane {
             let sync = match known.sync {
                 ProxySync::Synced => "synced",
@@ -59,6 +61,17 @@ impl MachineStatus {
         let earlier = if agent.is_failing { "" } else { "earlier, " };
         agent.errors.iter().try_for_each(|error| {
             writeln!(f, "  {earlier}{:.0} ({} times): {}", error.at, error.count, error.error)
+        })
+    }
+
+    fn write_probes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.probes.iter().try_for_each(|probe| {
+            let ProbeActivity { service, port, kind, state, since, .. } = probe;
+            write!(f, "probe        {service} port {port} {kind}: {state} since {since:.0}")?;
+            match &probe.last_error {
+                Some(error) => writeln!(f, "; last error: {}", escape_line(error)),
+                None => writeln!(f),
+            }
         })
     }
 

@@ -1,0 +1,100 @@
+//! Health probes: what the agent asks of the applications beside it, and its reports to the control plane.
+//!
+//! Policy defines the probes, and the control plane sends them in its answer to each report. This module owns the probes,
+//! the thresholds that damp them, and the reports. It never decides what callers get, and runs no program that the
+//! settings of this machine do not name (docs/decisions/0081).
+//!
+//! ```text
+//! control plane ──probes──► ProbeTable ──one task per probe──► application
+//!       ▲                        │ state changed, or due
+//!       └───────── report ◄──────┘
+//! ```
+
+mod command;
+mod grpc;
+mod http;
+mod probe;
+mod table;
+#[cfg(test)]
+mod tests;
+mod tracker;
+
+use std::time::Duration;
+
+use ironmesh_catalog::backoff::Backoff;
+use ironmesh_catalog::text::chain;
+use ironmesh_enrollment::{EnrollmentClient, HealthAnswer, HealthReport};
+use jiff::Timestamp;
+use tokio::time::{Instant, sleep_until};
+
+use crate::activity::AgentState;
+use crate::error::AgentError;
+use crate::machine_folder::ProxyFiles;
+use crate::settings::AgentSettings;
+use table::ProbeTable;
+
+/// The least time between two reports.
+const LEAST_GAP: Duration = Duration::from_secs(1);
+
+/// The waits after failures.
+const LEAST_WAIT: Duration = Duration::from_secs(1);
+const MOST_WAIT: Duration = Duration::from_secs(8);
+
+/// The wait after a rejection, which is counted against the address of the machine. A control plane of an earlier version
+/// knows no such report.
+const REJECTED_WAIT: Duration = Duration::from_secs(60);
+
+/// The longest interval that a control plane may set.
+const MOST_INTERVAL: Duration = Duration::from_secs(600);
+
+/// The time limit of a report.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Probes the applications of the enrolled proxy and reports their health, until it is dropped, which ends all probes.
+pub(crate) async fn report_health(settings: &AgentSettings, state: &AgentState) {
+    let mut probes = ProbeTable::new(settings, state.clone());
+    let mut backoff = Backoff::new(LEAST_WAIT, MOST_WAIT);
+    let mut is_failing = false;
+    loop {
+        let sent_at = Instant::now();
+        let next = match send(settings, &probes.report()).await {
+            Ok(answer) => {
+                backoff.reset();
+                is_failing = false;
+                let interval = Duration::from_secs(answer.report_in_seconds.max(1));
+                probes.replace(answer.probes);
+                sent_at + interval.min(MOST_INTERVAL)
+            }
+            Err(error) => {
+                let is_rejected =
+                    matches!(&error, AgentError::ControlPlane { source, .. } if source.is_final());
+                if is_rejected {
+                    // Perhaps the proxy serves other services now: the next answer says what to probe.
+                    probes.replace(Vec::new());
+                }
+                let wait = if is_rejected { REJECTED_WAIT } else { backoff.step() };
+                let text = chain(&error);
+                if !std::mem::replace(&mut is_failing, true) {
+                    tracing::warn!(error = text, retry_in = ?wait, "cannot report the health of applications");
+                }
+                state.health_report_failed(&text, Timestamp::now());
+                sleep_until(Instant::now() + wait).await;
+                continue;
+            }
+        };
+        tokio::select! {
+            () = sleep_until(next) => {}
+            () = probes.changed() => sleep_until(sent_at + LEAST_GAP).await,
+        }
+    }
+}
+
+async fn send(settings: &AgentSettings, report: &HealthReport) -> Result<HealthAnswer, AgentError> {
+    let files = ProxyFiles::read(&settings.folder)?;
+    let (addresses, _) = files.enrollment(&settings.control_plane)?;
+    let failed =
+        |source| AgentError::ControlPlane { action: "report the health of applications", source };
+    let client = EnrollmentClient::new(addresses, files.trust()).map_err(failed)?;
+    let client = client.without_retries().with_time_limit(LIMIT);
+    client.report_health(&files.identity, report).await.map_err(failed)
+}

@@ -1,0 +1,52 @@
+//! Probes of real sockets and commands, also of those that behave badly.
+
+mod commands;
+mod sockets;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use ironmesh_catalog::{Probe, StatusRange};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::probe::probe;
+use crate::settings::Commands;
+
+/// Long enough for a busy machine.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// A limit that the probe is meant to reach.
+const SHORT: Duration = Duration::from_millis(200);
+
+fn http(http2: bool) -> Probe {
+    let statuses = vec![StatusRange::default()];
+    Probe::Http { path: "/healthz".to_owned(), host: None, statuses, http2 }
+}
+
+async fn listener() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+/// An application that reads the head of a request, and then calls `answer` with the connection.
+async fn application<F: Future<Output = ()> + Send + 'static>(
+    answer: impl Fn(TcpStream) -> F + Copy + Send + 'static,
+) -> SocketAddr {
+    let (listener, address) = listener().await;
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            tokio::spawn(async move {
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    let Ok(byte) = stream.read_u8().await else { return };
+                    head.push(byte);
+                }
+                answer(stream).await;
+            });
+        }
+    });
+    address
+}
