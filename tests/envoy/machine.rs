@@ -8,6 +8,7 @@
     reason = "test code: a panic is a failed test, and what it prints belongs to its report"
 )]
 
+mod application_health;
 mod bad_input;
 mod certificates;
 mod drain;
