@@ -36,6 +36,7 @@ fn service(name: &str, ports: &[(&str, u16)], upstreams: Vec<PolicyUpstream>) ->
         visibility: Visibility::Public,
         escaped_slashes: EscapedSlashes::Reject,
         max_connection_duration: None,
+        health: None,
         drained: false,
         external: None,
         subsets: Vec::new(),
@@ -72,6 +73,7 @@ fn snapshot(mut services: Vec<Service>) -> Snapshot {
         leaving: LeavingProxies::new(),
         certificates: imbl::OrdMap::new(),
         trust_bundle: Arc::new(TrustBundle { roots: "roots".to_owned() }),
+        health: crate::ReportedApplications::new(),
         revoked_callers: Arc::default(),
     };
     Snapshot::assemble(inputs, TcpAccesses::default())
