@@ -15,6 +15,9 @@ use tokio::task::JoinSet;
 const MAX_HEAD: usize = 16 << 10;
 const MAX_BODY: usize = 4 << 10;
 
+/// The most bytes of the headers of a response by HTTP/2.
+const MAX_HEAD_LIST: u32 = 16 << 10;
+
 /// A request for a path.
 #[derive(Debug)]
 pub(super) struct HttpProbe<'a> {
@@ -48,7 +51,7 @@ impl HttpProbe<'_> {
         let mut connections = JoinSet::new();
         let response = if is_http2 {
             let opened = http2::Builder::new(TokioExecutor::new())
-                .max_header_list_size(MAX_HEAD as u32)
+                .max_header_list_size(MAX_HEAD_LIST)
                 .handshake(TokioIo::new(stream))
                 .await;
             let (mut sender, connection) = opened.map_err(|error| failed(&error))?;

@@ -54,7 +54,7 @@ impl ProbeTable {
         state.probes(Vec::new());
         let shared = Shared { probes: Mutex::default(), changed: Notify::new(), state };
         Self {
-            address: settings.listeners.app_address.unwrap_or(Ipv4Addr::LOCALHOST.into()),
+            address: settings.listeners.app_address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)),
             commands: Arc::new(settings.commands.clone()),
             shared: Arc::new(shared),
             tasks: JoinSet::new(),

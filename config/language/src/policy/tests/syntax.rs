@@ -47,7 +47,7 @@ fn unknown_key_is_reported_with_the_nearest_known_one() {
         "error[IM0102]: a service has no key `colour` (p.toml:3:1) / its keys are `name`, \
          `namespace`, `service_account`, `ports`, `mode`, `visibility`, \
          `escaped_slashes`, `endpoints`, `external`, `hostname`, `resolution`, `state`, \
-         `max_connection_duration`, `subsets` and `upstreams`"
+         `max_connection_duration`, `health`, `subsets` and `upstreams`"
     );
 }
 
