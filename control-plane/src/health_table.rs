@@ -118,7 +118,8 @@ impl Reports {
         let Some(known) = self.by_proxy.remove(&id) else { return false };
         self.ends.remove(&(known.expires, id));
         let gone = known.ports.into_iter().filter(|port| !except.contains(port));
-        gone.fold(false, |changed, port| self.current.remove(&(id, port)).is_some() || changed)
+        let removed: Vec<_> = gone.filter_map(|port| self.current.remove(&(id, port))).collect();
+        !removed.is_empty()
     }
 
     /// Replaces the states of one service port. Returns whether a state has changed.

@@ -2,7 +2,8 @@
 
 use ironmesh_catalog::{
     ApplicationState, Discovered, EgressMode, Inputs, LeavingProxies, Mode, Records,
-    ReportedApplications, ServicePort, Snapshot, TcpAccesses, TrustBundle,
+    ReportedApplications, ServiceAccount, ServiceCertificate, ServicePort, Snapshot, TcpAccesses,
+    TrustBundle,
 };
 use ironmesh_config_language::{Document, load_documents};
 use ironmesh_enrollment::{HealthReport, ReportedApplication};
@@ -18,6 +19,7 @@ health = { tcp = {}, interval = "1s" }
 "#;
 
 fn snapshot(mesh: &Mesh, records: Records) -> Arc<Snapshot> {
+    const NONE: [(ServiceAccount, Arc<ServiceCertificate>); 0] = [];
     let loaded = load_documents([Document::new("policy.toml", POLICY)]);
     let inputs = Inputs {
         mesh: mesh.clone(),
@@ -29,7 +31,7 @@ fn snapshot(mesh: &Mesh, records: Records) -> Arc<Snapshot> {
         revoked: Records::new(),
         leaving: LeavingProxies::new(),
         health: ReportedApplications::new(),
-        certificates: Default::default(),
+        certificates: NONE.into_iter().collect(),
         trust_bundle: Arc::new(TrustBundle { roots: String::new() }),
         revoked_callers: Arc::default(),
     };

@@ -50,7 +50,7 @@ impl Harness {
                 revoked,
                 waiting,
                 leaving,
-                health: Default::default(),
+                health: ironmesh_catalog::ReportedApplications::new(),
                 discovered,
             };
             snapshot_builder.build(sources, clock, is_tick);
