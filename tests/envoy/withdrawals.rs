@@ -136,7 +136,7 @@ async fn bootstraps_with_and_without_the_layer_serve_side_by_side() {
     for id in names.filter_map(|proxy| proxy["id"].as_str()) {
         texts.push(shown(id).await);
     }
-    let of_all = texts.iter().filter(|text| text.contains("end all callers' connections"));
+    let of_all = texts.iter().filter(|text| text.contains("ends all callers' connections"));
     assert_eq!(of_all.count(), 1, "{texts:#?}");
     first.assert_no_update_errors().await;
     warehouse.sidecar.assert_no_update_errors().await;
