@@ -54,8 +54,8 @@ fn write_proxy(text: &mut String, proxy: &Revoked, dry_run: bool) {
     text.push_str(&reach_text(reach, true));
 }
 
-/// Until when a revoked proxy could still call which ports: a line for each time. Peers refuse it if an operator revoked it,
-/// as soon as they have received that.
+/// Until when a revoked proxy could still call which ports: a line for each time. If an operator revoked it, peers refuse
+/// it as soon as they have received that.
 pub fn reach_text(reach: &[ReachView], is_refused: bool) -> String {
     let servers = if is_refused { "servers without a control-plane stream" } else { "servers" };
     let line = |ReachView { until, ports }: &ReachView| {

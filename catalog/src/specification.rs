@@ -78,8 +78,8 @@ impl MeshSpecification {
         })
     }
 
-    /// Whether both differ at most in the sources of endpoints and in upstreams, which grant nothing. If one is derived from the other, the cost is
-    /// linear in their differences.
+    /// Whether both differ at most in the sources of endpoints and in upstreams, which grant nothing. If one is derived
+    /// from the other, the cost is linear in their differences.
     pub fn has_same_access(&self, other: &Self) -> bool {
         let same_but_endpoints = |item: DiffItem<'_, '_, ServiceName, Arc<Service>>| match item {
             DiffItem::Update { old: (_, ours), new: (_, theirs) } => {

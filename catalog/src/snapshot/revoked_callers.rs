@@ -1,5 +1,5 @@
-//! The callers that peers refuse although their certificates verify, or did when they connected: revoked proxies, until their
-//! join records are forgotten.
+//! The callers that peers refuse although their certificates verify, or did when they connected: revoked proxies, until
+//! their join records are forgotten.
 //!
 //! This module decides who is one. It never decides how a peer refuses them.
 

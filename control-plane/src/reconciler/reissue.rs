@@ -174,7 +174,7 @@ impl Reconciler {
     }
 
     /// Records which accounts' shared certificates these clients are about to get. Returns the clients that must not get
-    /// them, because the record could not be written: after a revocation nobody would refuse them.
+    /// them, because the record could not be written: after a revocation no server would refuse them.
     pub(super) fn record_shared_accounts(
         &self,
         clients: &BTreeSet<ClientKey>,

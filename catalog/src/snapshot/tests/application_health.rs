@@ -67,7 +67,7 @@ fn failing_application_leaves_its_callers_and_returns() {
 }
 
 #[test]
-fn all_failing_applications_are_an_error_and_no_endpoint_is_available() {
+fn failure_of_all_applications_raises_an_error() {
     use ApplicationState::Unhealthy;
     let snapshot = with_reports(&mesh(probed()), &[(1, Unhealthy), (2, Unhealthy)]);
     assert_eq!(healths(&snapshot), [Health::Unhealthy; 2]);
