@@ -1,6 +1,6 @@
 //! What the running agent knows of itself: its phase, its renewals, and the last errors.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use ironmesh_catalog::{ApplicationState, ServiceAccount, ServiceName};
@@ -65,6 +65,20 @@ pub struct AgentActivity {
     /// The health probes of the applications.
     #[serde(default)]
     pub probes: Vec<ProbeActivity>,
+    /// The inbound ports that accept no callers.
+    #[serde(default)]
+    pub closed_ports: Vec<ClosedPort>,
+}
+
+/// An inbound port that accepts no callers, by the last look of the agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClosedPort {
+    /// The server name by which callers select it, or `inbound` for the listener as a whole.
+    pub name: String,
+    /// Since when it accepts none.
+    pub since: Timestamp,
+    /// Why.
+    pub reason: String,
 }
 
 /// A health probe of an application.
@@ -149,6 +163,22 @@ impl AgentState {
         self.0.lock().probes = probes;
     }
 
+    /// Replaces the list of ports that accept no callers, each with the reason.
+    pub(crate) fn closed_ports(&self, closed: &BTreeMap<String, String>, now: Timestamp) {
+        let mut activity = self.0.lock();
+        let known = std::mem::take(&mut activity.closed_ports);
+        let since = |name: &String| {
+            let known = known.iter().find(|port| port.name == *name);
+            known.map_or(now, |port| port.since)
+        };
+        let port = |(name, reason): (&String, &String)| ClosedPort {
+            since: since(name),
+            name: name.clone(),
+            reason: reason.clone(),
+        };
+        activity.closed_ports = closed.iter().map(port).collect();
+    }
+
     /// Notes an error about a report of the health of applications.
     pub(crate) fn health_report_failed(&self, error: &str, now: Timestamp) {
         self.note(error, now);
@@ -191,6 +221,20 @@ impl AgentState {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn closed_port_keeps_its_time_while_it_stays_closed() {
+        let (before, now) = (Timestamp::UNIX_EPOCH, Timestamp::now());
+        let state = AgentState::new(before);
+        let closed = |names: &[&str]| {
+            names.iter().map(|name| ((*name).to_owned(), "no certificate".to_owned())).collect()
+        };
+        state.closed_ports(&closed(&["80.store", "81.store"]), before);
+        state.closed_ports(&closed(&["80.store", "82.store"]), now);
+        let ports = state.activity().closed_ports;
+        let since: Vec<_> = ports.iter().map(|port| (&*port.name, port.since)).collect();
+        assert_eq!(since, [("80.store", before), ("82.store", now)]);
+    }
 
     #[test]
     fn errors_are_bounded_and_repeated_ones_count() {

@@ -41,7 +41,7 @@ mod supervised;
 mod tests;
 
 pub use activity::{
-    AgentActivity, AgentFailure, AgentPhase, ProbeActivity, ServiceCertificateActivity,
+    AgentActivity, AgentFailure, AgentPhase, ClosedPort, ProbeActivity, ServiceCertificateActivity,
 };
 pub use control_plane::ProxyControlPlane;
 pub use due::due_at;

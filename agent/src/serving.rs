@@ -19,7 +19,9 @@ use std::time::Duration;
 
 use ironmesh_agent_envoy::local_http::LocalAddress;
 use ironmesh_catalog::backoff::Backoff;
+use ironmesh_catalog::text;
 use ironmesh_enrollment::ServingReport;
+use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
@@ -61,6 +63,7 @@ pub(crate) async fn report_ports(
                 if is_other_process {
                     reports.repeat();
                 }
+                state.closed_ports(&ports.closed, Timestamp::now());
                 reports.send_if_due(&ports.serving, Instant::now()).await;
             }
             // Envoy starts, ends, or is busy: nothing is known of its ports.
@@ -77,6 +80,8 @@ struct InboundPorts<'a> {
     /// The Envoy at the last look; none if there was none.
     process: Option<EnvoyProcess>,
     serving: ServingReport,
+    /// The ports that accept no callers yet, each with the reason.
+    closed: BTreeMap<String, String>,
     next_check: Instant,
     backoff: Backoff,
 }
@@ -88,6 +93,7 @@ impl<'a> InboundPorts<'a> {
             certificates: table.changes(),
             process: None,
             serving: ServingReport::default(),
+            closed: BTreeMap::new(),
             next_check: Instant::now(),
             backoff: Backoff::new(LEAST_WAIT, MOST_WAIT),
         }
@@ -116,26 +122,38 @@ impl<'a> InboundPorts<'a> {
         }
         if self.next_check <= now {
             self.certificates.mark_unchanged();
-            let (serving, is_settled) = match &process {
+            (self.serving, self.closed) = match &process {
                 Some(_) => self.check_ports(admin).await?,
-                None => (ServingReport::default(), true),
+                None => Default::default(),
             };
-            self.serving = serving;
+            let is_settled = self.closed.is_empty();
             let wait = if is_settled { CHECK_INTERVAL } else { self.backoff.step() };
             self.next_check = now + wait;
+            // The ports of an Envoy that has started meanwhile are its own.
+            if let Some(tried) = &process
+                && !EnvoyProcess::read(admin).await?.is_same_as(tried)
+            {
+                self.serving = ServingReport::default();
+                self.next_check = now;
+            }
         }
         self.process = process;
         Ok(is_other)
     }
 
-    /// The server names of the active listener that present a certificate of the agent, and whether these are all.
+    /// The server names of the active listener that present a certificate of the agent, and those that do not, each with
+    /// the reason.
     async fn check_ports(
         &self,
         admin: &LocalAddress,
-    ) -> Result<(ServingReport, bool), LocalRequestError> {
+    ) -> Result<(ServingReport, BTreeMap<String, String>), LocalRequestError> {
         let listener = InboundListener::read(admin).await?;
         let mut ports: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
-        let mut is_settled = !listener.is_warming;
+        let mut closed = BTreeMap::new();
+        if listener.is_warming {
+            let reason = "its newest version waits, perhaps for a certificate of this agent";
+            closed.insert(InboundListener::NAME.to_owned(), reason.to_owned());
+        }
         for chain in &listener.agent_fed_chains {
             let Some(address) = listener.address else { break };
             match presented_leaf(address, &chain.server_name).await {
@@ -143,11 +161,13 @@ impl<'a> InboundPorts<'a> {
                     Some(account) => {
                         ports.entry(account).or_default().insert(chain.server_name.clone());
                     }
-                    None => is_settled = false,
+                    None => {
+                        let reason = "it presents a certificate that this agent has not issued";
+                        closed.insert(chain.server_name.clone(), reason.to_owned());
+                    }
                 },
                 Err(error) => {
-                    tracing::debug!(%error, server_name = chain.server_name, "port accepts no callers yet");
-                    is_settled = false;
+                    closed.insert(chain.server_name.clone(), text::chain(&error));
                     // The others would fail alike, each after its time limit.
                     if error.is_of_all_names() {
                         break;
@@ -155,6 +175,6 @@ impl<'a> InboundPorts<'a> {
                 }
             }
         }
-        Ok((ServingReport { ports }, is_settled))
+        Ok((ServingReport { ports }, closed))
     }
 }

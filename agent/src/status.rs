@@ -25,7 +25,7 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 use serde::{Deserialize, Serialize};
 
-use crate::activity::{AgentActivity, AgentPhase, ProbeActivity};
+use crate::activity::{AgentActivity, AgentPhase, ClosedPort, ProbeActivity};
 use crate::control_plane::ProxyControlPlane;
 use crate::due::due_at;
 use crate::mesh_check::check_mesh;
@@ -103,6 +103,8 @@ impl MachineStatus {
         }
         let probes = agent.as_ref().map(|agent| agent.probes.clone()).unwrap_or_default();
         problems.extend(probes.iter().filter_map(probe_problem));
+        let closed = agent.iter().flat_map(|agent| &agent.closed_ports);
+        problems.extend(closed.filter_map(|port| closed_port_problem(port, now)));
         let folder = folder.to_owned();
         Self { problems, folder, proxy, agent, envoy, supervisor, control_plane, probes }
     }
@@ -114,6 +116,14 @@ fn probe_problem(probe: &ProbeActivity) -> Option<String> {
     let why = probe.last_error.as_deref().unwrap_or("waits for further successes");
     (probe.state == ApplicationState::Unhealthy).then(|| {
         format!("the application of service {service}, port {port} fails its health check since {since:.0}: {why}")
+    })
+}
+
+/// The problem of an inbound port that accepts no callers for longer than a start takes.
+fn closed_port_problem(port: &ClosedPort, now: Timestamp) -> Option<String> {
+    let ClosedPort { name, since, reason } = port;
+    (now.duration_since(*since) > LATE).then(|| {
+        format!("inbound port `{name}` of Envoy accepts no callers since {since:.0}, so they do not use it: {reason}")
     })
 }
 

@@ -33,6 +33,9 @@ pub(super) struct Chain {
 }
 
 impl InboundListener {
+    /// Its name in Envoy.
+    pub(super) const NAME: &str = "inbound";
+
     pub(super) async fn read(admin: &LocalAddress) -> Result<Self, LocalRequestError> {
         let dump = get(admin, PATH).await?;
         Self::parse(dump.as_ref()).map_err(|error| LocalRequestError::invalid(admin, &error))

@@ -75,6 +75,9 @@ async fn process_is_known_by_its_epoch_and_uptime() {
     assert!(!EnvoyProcess::read(&address).await.unwrap().is_same_as(&updated), "a hot restart");
     admin.change(|state| (state.epoch, state.uptime) = (0, 1));
     assert!(!EnvoyProcess::read(&address).await.unwrap().is_same_as(&updated), "a new process");
+    admin.change(|state| state.uptime = 60);
+    let old = EnvoyProcess::read(&address).await.unwrap();
+    assert!(!old.is_same_as(&updated), "a process that has run for longer than has passed");
 }
 
 fn filter_chain(server_name: &str, secret: &str, source: &Value) -> Value {
