@@ -90,6 +90,12 @@ pub const NO_ENDPOINT_FOR_CALLERS: Code = Code(732);
 /// Applications fail the health check of their service.
 pub const APPLICATION_UNHEALTHY: Code = Code(735);
 
+/// A proxy was revoked, and peers still accept its certificates, because something fails.
+pub const REVOCATION_NOT_ENFORCED: Code = Code(736);
+
+/// Proxies get no configuration, because a revocation could not reach the certificates in it.
+pub const CONFIGURATION_WITHHELD: Code = Code(737);
+
 /// The certificate of a proxy expires soon.
 pub const PROXY_CERTIFICATE_EXPIRING: Code = Code(733);
 

@@ -33,6 +33,8 @@ mod sidecars;
 mod signs_of_life;
 mod start;
 mod state_watch;
+#[cfg(test)]
+mod test_disk;
 
 pub use admission::OLDEST_ENVOY;
 pub use journal::user_name;

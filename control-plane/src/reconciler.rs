@@ -23,6 +23,7 @@ mod pending_servers;
 mod progress;
 mod publish;
 mod reissue;
+mod revocation_failures;
 mod rollout_order;
 mod snapshot_builder;
 mod without_listener;
@@ -66,6 +67,7 @@ pub(crate) use nack_tracker::{InactiveResources, NackReport};
 use own_certificates::OwnCertificate;
 use pending_servers::PendingServers;
 use reissue::Reissues;
+use revocation_failures::RevocationFailures;
 use rollout_order::{RolloutContext, RolloutOrder};
 use snapshot_builder::{SnapshotBuilder, Sources};
 
@@ -151,6 +153,8 @@ pub(crate) struct Reconciler {
     nack_tracker: NackTracker,
     rollout_order: RolloutOrder,
     reissues: Reissues,
+    revocation_failures: RevocationFailures,
+    revocation_findings: Vec<Finding>,
     convergence: watch::Sender<Convergence>,
     heartbeat: watch::Sender<()>,
     /// Whether a proxy has disconnected or was forgotten since convergence was published.
@@ -256,6 +260,8 @@ impl Reconciler {
             nack_tracker: NackTracker::default(),
             rollout_order: RolloutOrder::default(),
             reissues: Reissues::default(),
+            revocation_failures: RevocationFailures::default(),
+            revocation_findings: Vec::new(),
             pending_servers: PendingServers::default(),
             published_to: BTreeSet::new(),
             unrecorded: BTreeSet::new(),

@@ -13,10 +13,7 @@ use ironmesh_cert::peer::VerifiedProxy;
 use ironmesh_cert::{MachineRequest, generate_proxy_key_and_csr};
 use ironmesh_config_settings::Settings;
 use ironmesh_enrollment::OneTimeToken;
-use ironmesh_store::{
-    KeyEncryptionKey, KeyedRecords, RecordChange, RecordError, RecordStore, RecordVersion,
-    RecordWatch, Store, TableName, Versioned,
-};
+use ironmesh_store::{KeyEncryptionKey, Store};
 use jiff::SignedDuration;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -24,56 +21,12 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::register::CertificateFirstUse;
-
-/// The real store, on a disk that can become full.
-#[derive(Debug)]
-struct Disk {
-    store: Arc<Store>,
-    /// The writes that succeed before one fails; none: all.
-    writes_left: Mutex<Option<usize>>,
-}
-
-impl RecordStore for Disk {
-    fn get(&self, table: TableName, key: &str) -> Result<Option<Versioned<Vec<u8>>>, RecordError> {
-        self.store.get(table, key)
-    }
-
-    fn list(&self, table: TableName) -> Result<KeyedRecords, RecordError> {
-        self.store.list(table)
-    }
-
-    fn commit(&self, changes: &[RecordChange]) -> Result<RecordVersion, RecordError> {
-        match &mut *self.writes_left.lock() {
-            Some(0) => Err(RecordError::Unavailable("no space left on device".into())),
-            Some(left) => {
-                *left -= 1;
-                self.store.commit(changes)
-            }
-            None => self.store.commit(changes),
-        }
-    }
-
-    fn watch(&self, table: TableName) -> Result<RecordWatch, RecordError> {
-        self.store.watch(table)
-    }
-
-    fn quarantine(&self, table: TableName, key: &str) {
-        self.store.quarantine(table, key);
-    }
-
-    fn quarantined(&self, table: TableName) -> BTreeSet<String> {
-        self.store.quarantined(table)
-    }
-
-    fn record_high_water(&self) -> Result<(), RecordError> {
-        self.store.record_high_water()
-    }
-}
+use crate::test_disk::TestDisk;
 
 struct World {
     folder: TempDir,
     store: Arc<Store>,
-    disk: Arc<Disk>,
+    disk: Arc<TestDisk>,
     enroller: Arc<MachineEnrollment>,
     machines: Arc<Machines>,
     now: Timestamp,
@@ -98,7 +51,7 @@ fn open(folder: TempDir) -> World {
     let (domain, now) = (Domain::default(), Timestamp::now());
     let mesh = Mesh { trust_domain: TrustDomain::new(domain.clone()), domain };
     let authority = Authority::open(&*store, &mesh.trust_domain, now).unwrap();
-    let disk = Arc::new(Disk { store: Arc::clone(&store), writes_left: Mutex::default() });
+    let disk = Arc::new(TestDisk::new(Arc::clone(&store)));
     let machines = Arc::<Machines>::default();
     let enroller = Arc::new(MachineEnrollment {
         mesh,
@@ -416,9 +369,9 @@ fn full_disk_enrolls_no_machine_and_loses_no_token() {
     let (token, request) = (world.token(), request());
     // Each write of an enrollment fails once, in turn.
     for writes in 0.. {
-        *world.disk.writes_left.lock() = Some(writes);
+        world.disk.fail_after(Some(writes));
         let joined = world.join(&token, &request, peer(5), AT_ONCE);
-        *world.disk.writes_left.lock() = None;
+        world.disk.fail_after(None);
         match joined {
             Ok(enrolled) => {
                 assert!(writes > 0, "nothing failed");

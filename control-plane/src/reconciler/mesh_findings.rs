@@ -35,6 +35,10 @@ impl Reconciler {
         let clock_findings = self.clock_findings(now);
         let is_news_of_clock = self.clock_findings != clock_findings;
         self.clock_findings = clock_findings;
+        self.revocation_failures.note_lists(self.snapshot_builder.lists_failure());
+        let revocation_findings = self.revocation_failures.findings();
+        let is_news_of_revocations = self.revocation_findings != revocation_findings;
+        self.revocation_findings = revocation_findings;
         let Some(snapshot) = self.snapshot_builder.snapshot() else { return };
         let instant = Instant::now();
         let has_pending_server_expired =
@@ -49,6 +53,7 @@ impl Reconciler {
             !is_known
         });
         let is_news_of_others = is_news_of_clock
+            || is_news_of_revocations
             || is_news_of_listeners
             || is_news_of_ports
             || is_news_of_certificates
@@ -62,7 +67,8 @@ impl Reconciler {
         let of_mesh = || outages.iter().chain(snapshot.findings());
         let of_proxies = || of_listeners.iter().chain(&of_ports).chain(&self.expiry.0);
         let known = || self.endpoints_findings.iter().chain(&self.clock_findings);
-        let findings = || of_mesh().chain(known()).chain(of_proxies());
+        let of_revocations = || self.revocation_findings.iter();
+        let findings = || of_mesh().chain(known()).chain(of_proxies()).chain(of_revocations());
         self.mesh_findings.send_if_modified(|published| {
             if findings().eq(published.iter()) {
                 return false;

@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ironmesh_catalog::text::chain;
 use ironmesh_catalog::{CertificateSource, JoinRecord, Records, ServiceAccount, ServiceSecret};
 use ironmesh_xds_server::{ClientKey, Hub};
 use ironmesh_xds_wire::ResourceType;
@@ -141,14 +140,9 @@ impl Reconciler {
                 (record.id, shared.collect::<Vec<_>>())
             });
             let new: Vec<_> = new.filter(|(_, shared)| !shared.is_empty()).collect();
-            if let Err(error) = self.register.set_refused(&new) {
-                tracing::error!(
-                    error = chain(&error),
-                    reason = "its shared certificates cannot be recorded",
-                    action = "trying again",
-                    "revoked proxy is not refused by its peers yet"
-                );
-            }
+            let outcome = self.register.set_refused(&new);
+            let proxies = new.iter().filter_map(|(id, _)| revoked.get(id)).map(|record| &**record);
+            self.revocation_failures.note_refused(proxies, &outcome);
         }
         let (clients, hub, revoked) = (&self.clients, &*self.hub, self.register.revoked());
         let listed = self.snapshot_builder.listed();
@@ -176,7 +170,7 @@ impl Reconciler {
     /// Records which accounts' shared certificates these clients are about to get. Returns the clients that must not get
     /// them, because the record could not be written: after a revocation no server would refuse them.
     pub(super) fn record_shared_accounts(
-        &self,
+        &mut self,
         clients: &BTreeSet<ClientKey>,
     ) -> BTreeSet<ClientKey> {
         let accounts = |client: &ClientKey| {
@@ -192,14 +186,14 @@ impl Reconciler {
             (!accounts.is_subset(&record.shared_accounts)).then_some((record.id, accounts))
         };
         let new: Vec<_> = clients.iter().filter_map(accounts).collect();
-        let Err(error) = self.register.add_shared_accounts(&new) else { return BTreeSet::new() };
-        tracing::error!(
-            error = chain(&error),
-            proxies = new.len(),
-            reason = "the accounts of their certificates cannot be recorded, so a revocation would not replace these",
-            action = "trying again",
-            "proxies get no configuration yet"
-        );
-        new.into_iter().map(|(id, _)| ClientKey::from(id.to_string())).collect()
+        let outcome = self.register.add_shared_accounts(&new);
+        let withheld: BTreeSet<_> = match outcome {
+            Ok(()) => BTreeSet::new(),
+            Err(_) => new.iter().map(|(id, _)| ClientKey::from(id.to_string())).collect(),
+        };
+        let configs = withheld.iter().filter_map(|client| self.clients.config(client));
+        let proxies = configs.map(|config| &config.proxy.record);
+        self.revocation_failures.note_accounts(proxies, &outcome);
+        withheld
     }
 }

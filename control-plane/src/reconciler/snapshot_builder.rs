@@ -47,6 +47,8 @@ pub(super) struct SnapshotBuilder {
     revocation_lists: Option<RevocationLists>,
     /// Whether they are stored.
     are_lists_stored: bool,
+    /// Why they cannot be signed or stored; none if they were.
+    lists_failure: Option<String>,
     /// The serial numbers of shared certificates that peers must not refuse yet.
     waiting: BTreeSet<String>,
     /// The numbers of the newest changes of the inputs.
@@ -67,6 +69,7 @@ impl SnapshotBuilder {
             stored_accesses: store.tcp_accesses()?,
             revocation_lists: store.revocation_lists()?,
             are_lists_stored: true,
+            lists_failure: None,
             waiting: BTreeSet::new(),
             mesh,
             settings: settings.reloadable(),
@@ -193,7 +196,9 @@ impl SnapshotBuilder {
         let in_use = in_use.values().map(|certificate| certificate.serial.clone());
         let waiting = self.waiting.iter().cloned().chain(in_use).collect();
         let mut callers = RevokedCallers::of(revoked, &self.mesh.trust_domain, &waiting);
-        if !callers.serials.is_empty() {
+        if callers.serials.is_empty() {
+            self.lists_failure = None;
+        } else {
             callers.lists = self.sign_revocation_lists(&callers.serials);
         }
         let lists = self.revocation_lists.as_ref();
@@ -213,6 +218,7 @@ impl SnapshotBuilder {
         let is_same = signed.as_ref().is_ok_and(|lists| before == Some(lists));
         match signed {
             Ok(lists) if is_same => {
+                self.lists_failure = None;
                 if !self.are_lists_stored {
                     self.store_revocation_lists(&lists);
                 }
@@ -227,10 +233,10 @@ impl SnapshotBuilder {
                 self.revocation_lists = Some(lists);
             }
             Err(error) => {
-                tracing::error!(
-                    error = chain(&error),
-                    "cannot sign the certificate revocation lists"
-                );
+                let error = chain(&error);
+                self.lists_failure = Some(format!(
+                    "TCP ports accept revoked certificates, because the revocation lists cannot be signed: {error}"
+                ));
             }
         }
         self.revocation_lists.as_ref().map(|lists| Arc::clone(&lists.pem))
@@ -240,13 +246,15 @@ impl SnapshotBuilder {
     fn store_revocation_lists(&mut self, lists: &RevocationLists) {
         let stored = self.store.put_revocation_lists(lists);
         self.are_lists_stored = stored.is_ok();
-        if let Err(error) = stored {
-            tracing::error!(
-                error = chain(&error),
-                action = "trying again",
-                "cannot store the certificate revocation lists"
-            );
-        }
+        self.lists_failure = stored.err().map(|error| {
+            let error = chain(&error);
+            format!("the revocation lists of TCP ports cannot be stored, and hold until a restart: {error}")
+        });
+    }
+
+    /// Why the certificate revocation lists cannot be signed or stored; none if they were.
+    pub(super) fn lists_failure(&self) -> Option<&str> {
+        self.lists_failure.as_deref()
     }
 
     /// Stores the TCP authorization of service ports before it becomes active. After a restart, an earlier withdrawal

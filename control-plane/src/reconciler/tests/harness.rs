@@ -24,12 +24,15 @@ use crate::policy_source::PolicyState;
 use crate::reconciler::{EndpointsOptions, Reconciler, StatusFeeds};
 use crate::register::Register;
 use crate::serving_table::ServingTable;
+use crate::test_disk::TestDisk;
 
 pub(super) struct Harness {
     pub(super) folder: TempDir,
     pub(super) reconciler: Reconciler,
     pub(super) feeds: StatusFeeds,
     pub(super) register: Arc<Register>,
+    /// The disk of the register.
+    pub(super) disk: Arc<TestDisk>,
     pub(super) leaves: Arc<LeaveTable>,
     pub(super) serving: Arc<ServingTable>,
     pub(super) health: Arc<HealthTable>,
@@ -49,8 +52,8 @@ impl Harness {
 
     /// This control plane after a restart without a clean shutdown.
     pub(super) fn restarted(self, policy: &str, endpoints: EndpointsOptions) -> Self {
-        let Self { folder, reconciler, register, hub, .. } = self;
-        drop((reconciler, register, hub));
+        let Self { folder, reconciler, register, disk, hub, .. } = self;
+        drop((reconciler, register, disk, hub));
         Self::in_folder(folder, policy, endpoints)
     }
 
@@ -70,7 +73,8 @@ impl Harness {
         let authority = Authority::open(&*store, &trust_domain, now).unwrap();
         let certificate_store: Arc<dyn CertificateStore> = Arc::<Store>::clone(&store);
         let certificates = ServiceCertificates::open(Arc::clone(&certificate_store)).unwrap();
-        let register = Arc::new(Register::open(Arc::clone(&store), now).unwrap());
+        let disk = Arc::new(TestDisk::new(Arc::clone(&store)));
+        let register = Arc::new(Register::open(Arc::clone(&disk), now).unwrap());
         let (leaves, serving) = <(Arc<LeaveTable>, Arc<ServingTable>)>::default();
         let health = Arc::<HealthTable>::default();
         let (policy, receiver) = watch::channel(state_of(policy));
@@ -91,7 +95,19 @@ impl Harness {
             Arc::clone(&hub),
         )
         .unwrap();
-        Self { folder, reconciler, feeds, register, leaves, serving, health, policy, hub, now }
+        Self {
+            folder,
+            reconciler,
+            feeds,
+            register,
+            disk,
+            leaves,
+            serving,
+            health,
+            policy,
+            hub,
+            now,
+        }
     }
 
     /// Enrolls proxy number `number` for these services, without connecting it.

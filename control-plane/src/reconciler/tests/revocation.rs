@@ -177,3 +177,71 @@ async fn left_proxy_is_refused_only_after_an_operators_revocation() {
     let kept = harness.register.get(leaving.id).unwrap().revoked.clone().unwrap();
     assert_eq!(kept.reason.as_deref(), Some("stolen"));
 }
+
+/// The findings with this code, as text.
+fn findings(harness: &Harness, code: &str) -> Vec<String> {
+    let all = harness.feeds.mesh_findings.borrow();
+    all.iter().map(ToString::to_string).filter(|text| text.contains(code)).collect()
+}
+
+#[test]
+fn shared_certificate_is_withheld_until_its_account_is_recorded() {
+    let mut harness = Harness::open(POLICY);
+    let mut store = harness.proxy(1, &["store"]);
+    harness.settle(&mut [&mut store]);
+    let record = harness.join(2, &["buyer"]);
+    harness.disk.fail_after(Some(0));
+    let mut buyer = harness.connect(&record);
+    harness.settle(&mut [&mut store, &mut buyer]);
+    let has_secret = |buyer: &SimulatedClient| !buyer.set().of(ResourceType::Secret).is_empty();
+    assert!(!has_secret(&buyer), "no server would refuse it after a revocation");
+    let [finding] = &findings(&harness, "IM0737")[..] else { panic!("no finding") };
+    assert!(finding.contains("no space left") && finding.contains("no configuration"), "{finding}");
+
+    harness.disk.fail_after(None);
+    harness.settle(&mut [&mut store, &mut buyer]);
+    assert!(has_secret(&buyer));
+    assert!(findings(&harness, "IM0737").is_empty());
+    let accounts = &harness.register.get(record.id).unwrap().shared_accounts;
+    assert!(accounts.contains(&"buyer".parse().unwrap()));
+}
+
+#[test]
+fn revocation_that_is_not_enforced_is_a_finding_until_it_is() {
+    let mut harness = Harness::open(POLICY);
+    let mut store = harness.proxy(1, &["store"]);
+    let revoked = harness.join(2, &["buyer"]);
+    let mut thief = harness.connect(&revoked);
+    harness.settle(&mut [&mut store, &mut thief]);
+    // The revocation itself is stored. What follows from it is not.
+    harness.disk.fail_after(Some(1));
+    let revocation = Revocation::by_operator(harness.now, None);
+    harness.register.revoke(&[revoked.id], &revocation).unwrap();
+    harness.pass();
+    let [finding] = &findings(&harness, "IM0736")[..] else { panic!("no finding") };
+    assert!(finding.contains(&revoked.display_name().to_string()), "{finding}");
+    assert!(harness.register.get(revoked.id).unwrap().refused.is_none());
+
+    harness.disk.fail_after(None);
+    let now = harness.now;
+    harness.tick(now);
+    assert!(findings(&harness, "IM0736").is_empty());
+    assert!(harness.register.get(revoked.id).unwrap().refused.is_some());
+}
+
+#[test]
+fn proxy_that_an_earlier_version_enrolled_is_refused_by_the_accounts_of_its_services() {
+    let mut harness = Harness::open(POLICY);
+    let mut store = harness.proxy(1, &["store"]);
+    let mut other = harness.proxy(3, &["buyer"]);
+    // It has not connected to this version, so its accounts were never recorded.
+    let revoked = harness.join(2, &["buyer"]);
+    harness.settle(&mut [&mut store, &mut other]);
+    let (serial, _) = certificate(&harness, &other);
+    let revocation = Revocation::by_operator(harness.now, None);
+    harness.register.revoke(&[revoked.id], &revocation).unwrap();
+    harness.settle(&mut [&mut store, &mut other]);
+    let refused = harness.register.get(revoked.id).unwrap().refused.clone().unwrap();
+    assert_eq!(refused.iter().map(|one| &one.serial).collect::<Vec<_>>(), [&serial]);
+    assert_ne!(certificate(&harness, &other).0, serial);
+}
