@@ -12,6 +12,7 @@ mod application_health;
 mod bad_input;
 mod certificates;
 mod drain;
+mod guide;
 mod hot_restart;
 mod joined;
 mod revoked;
