@@ -157,15 +157,15 @@ impl<'a> InboundPorts<'a> {
         for chain in &listener.agent_fed_chains {
             let Some(address) = listener.address else { break };
             match presented_leaf(address, &chain.server_name).await {
-                Ok(leaf) => match self.table.account_of(&chain.secret, &leaf) {
-                    Some(account) => {
-                        ports.entry(account).or_default().insert(chain.server_name.clone());
+                Ok(leaf) => {
+                    let name = chain.server_name.clone();
+                    if let Some(account) = self.table.account_of(&chain.secret, &leaf) {
+                        ports.entry(account).or_default().insert(name);
+                    } else {
+                        let reason = "it presents a certificate that this agent does not serve";
+                        closed.insert(name, reason.to_owned());
                     }
-                    None => {
-                        let reason = "it presents a certificate that this agent has not issued";
-                        closed.insert(chain.server_name.clone(), reason.to_owned());
-                    }
-                },
+                }
                 Err(error) => {
                     closed.insert(chain.server_name.clone(), text::chain(&error));
                     // The others would fail alike, each after its time limit.

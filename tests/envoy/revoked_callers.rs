@@ -1,5 +1,7 @@
 //! Revoked callers at a real Envoy: it refuses the proxy, and no other of the same account.
 
+mod without_dns_name;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
