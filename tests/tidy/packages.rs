@@ -47,3 +47,19 @@ fn pages_name_the_package_of_this_version() {
     }
     assert!(text("CHANGELOG.md").contains(concat!("\n## [", env!("CARGO_PKG_VERSION"), "]")));
 }
+
+#[test]
+fn collection_compares_bootstraps_to_the_version_of_this_program() {
+    let value = |path: &str, prefix: &str| {
+        let text = text(path);
+        let mut values = text.lines().filter_map(|line| line.trim_start().strip_prefix(prefix));
+        values.next().unwrap().trim_end_matches(';').to_owned()
+    };
+    let program =
+        value("catalog/src/proxy/node_metadata.rs", "pub const BOOTSTRAP_VERSION: u32 = ");
+    let role = value(
+        "deploy-ansible/roles/machine/vars/main.yml",
+        "_ironmesh_machine_bootstrap_version: ",
+    );
+    assert_eq!(role, program, "`BOOTSTRAP_VERSION` has changed: change the variable of the role");
+}

@@ -35,6 +35,13 @@ const PROXIES: &str = "ironmesh proxy list --output json | python3 -c 'import js
 const BREAK_AGENT: &str = "cd \"$2/usr/lib/systemd/system\"; \
     sed --in-place 's/^ExecStart=.*/ExecStart=false/' ironmesh-agent.service; cd \"$OLDPWD\"";
 
+/// What the supervisor of an earlier version would have written.
+const OLDER_BOOTSTRAP: &str = "sed --in-place 's/\"bootstrap_version\": [1-9][0-9]*/\"bootstrap_version\": 0/' \
+    /var/lib/ironmesh-agent/proxy/envoy.yaml; grep -q '\"bootstrap_version\": 0' /var/lib/ironmesh-agent/proxy/envoy.yaml";
+
+/// The supervisor of the Envoy of a machine.
+const SUPERVISOR: &str = "systemctl show --property MainPID --value ironmesh-envoy";
+
 /// The hot restarts of the Envoy of a machine.
 const EPOCH: &str = "runuser -u ironmesh-proxy -- ironmesh agent status --output json | python3 -c 'import json, sys; \
     print(json.load(sys.stdin)[\"supervisor\"][\"envoy\"][\"epoch\"])'";
@@ -88,6 +95,7 @@ async fn playbooks_upgrade_and_replace_machines_of_a_mesh() {
     let fleet = &built.fleet;
     let load = Load::start(built.buyer(), STORE_PORT, "/books/1").await;
     let next = upgrade(fleet, &controller, &built.programs).await;
+    renew_bootstrap(fleet, &controller, &next).await;
     fleet.guest(CONTROL_PLANE).run("ironmesh proxy token --service shop/bookstore").await;
     controller.play("rotate", &["-e", &next]).await;
     assert_eq!(fleet.guest(CONTROL_PLANE).run(UNUSED_TOKENS).await, "0");
@@ -192,6 +200,28 @@ async fn upgrade(fleet: &Fleet, controller: &Controller<'_>, programs: &Programs
         .await
         .assert_failed("Return to it by `restore.yml`");
     next
+}
+
+/// An Envoy with a bootstrap of an earlier version is reported, and restarted only if a variable says so. Envoys whose
+/// supervisor alone is of an earlier version stay.
+async fn renew_bootstrap(fleet: &Fleet, controller: &Controller<'_>, next: &str) {
+    let (store, buyer) = (fleet.guest(SECOND_STORE), fleet.guest(BUYER));
+    store.run(OLDER_BOOTSTRAP).await;
+    let store_before = store.run(SUPERVISOR).await;
+    let buyer_before = buyer.run(SUPERVISOR).await;
+    let report = controller.play("upgrade", &["-e", next, "--limit", "store2"]).await;
+    assert!(report.text.contains("is of an earlier version"), "{}", report.text);
+    assert_eq!(store.run(SUPERVISOR).await, store_before);
+
+    let restart = "ironmesh_machine_restart_for_bootstrap=true";
+    let machines = ["-e", next, "-e", restart, "--limit", "store2,buyer1"];
+    let report = controller.play("upgrade", &machines).await;
+    assert!(!report.text.contains("is of an earlier version"), "{}", report.text);
+    assert_ne!(store.run(SUPERVISOR).await, store_before);
+    assert_eq!(buyer.run(SUPERVISOR).await, buyer_before);
+    store
+        .run("grep -q '\"bootstrap_version\": [1-9]' /var/lib/ironmesh-agent/proxy/envoy.yaml")
+        .await;
 }
 
 /// What prevents a join ends the play at its host, with the reason. Each row has what happens on the host before, and
