@@ -100,6 +100,16 @@ impl<'de, T: FromStr<Err: fmt::Display>> Deserialize<'de> for Parsed<T> {
 }
 
 impl AgentSettings {
+    /// How the machine becomes a new proxy, when its own one is revoked or too old to be renewed.
+    pub(crate) fn enroll_again(&self) -> &'static str {
+        if self.azure.is_some() {
+            // The first join has bound the machine, whatever becomes of its proxy.
+            "reimage the machine in Azure; or remove the folder and `join = \"azure\"`, and enroll the machine again with a token (`ironmesh proxy token --azure-vm-id`)"
+        } else {
+            "remove the folder and enroll the machine again with a new token"
+        }
+    }
+
     /// Reads the file. Relative paths in it are relative to its folder.
     pub fn read(path: &Path) -> Result<Self, AgentError> {
         let text = fs_err::read_to_string(path).map_err(|source| AgentError::File {
@@ -225,6 +235,15 @@ mod tests {
         ] {
             let error = AgentSettings::parse(text).unwrap_err().to_string();
             assert!(error.contains(problem), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn only_azure_machines_are_advised_to_reimage() {
+        for (text, is_azure) in [("", false), ("join = \"azure\"", true)] {
+            let advice = AgentSettings::parse(text).unwrap().enroll_again();
+            assert_eq!(advice.contains("reimage"), is_azure, "{advice}");
+            assert!(advice.contains("enroll the machine again with a"), "{advice}");
         }
     }
 

@@ -86,8 +86,8 @@ impl MachineStatus {
         let mut problems = Vec::new();
         // First: an agent that enrolls the machine at this moment has then written its files.
         let mut of_agent = Vec::new();
-        let agent = agent(folder, &mut of_agent).await;
-        let proxy = proxy_certificate(folder, now, &mut problems);
+        let agent = agent(settings, &mut of_agent).await;
+        let proxy = proxy_certificate(settings, now, &mut problems);
         problems.extend(check_mesh(settings).err().map(|error| chain(&error)));
         problems.append(&mut of_agent);
         let (mut envoy, mut control_plane) = (None, None);
@@ -142,10 +142,11 @@ fn certificate(folder: &Path) -> Result<VerifiedProxy, String> {
 }
 
 fn proxy_certificate(
-    folder: &Path,
+    settings: &AgentSettings,
     now: Timestamp,
     problems: &mut Vec<String>,
 ) -> Option<ProxyCertificateReport> {
+    let folder = &*settings.folder;
     if let Err(error) = folder.try_exists() {
         problems.push(format!(
             "this user cannot read `{}` ({error}): run the command as the agent's user",
@@ -174,9 +175,9 @@ fn proxy_certificate(
     let late = SignedDuration::from_hours(24).min(expires_at.duration_since(due_at) / 2);
     if now >= expires_at {
         let action = if now.duration_since(expires_at) > RENEWAL_GRACE {
-            "it is too old to be renewed: remove the folder and enroll the machine again with a new token"
+            format!("it is too old to be renewed: {}", settings.enroll_again())
         } else {
-            "it can be renewed for 7 days from then"
+            "it can be renewed for 7 days from then".to_owned()
         };
         problems.push(format!(
             "the proxy certificate expired at {expires_at:.0}: Envoy cannot connect to the control plane; {action}"
@@ -225,7 +226,7 @@ async fn ask(
     let status = match answer {
         Ok(status) => status,
         Err(error) if error.is_revoked() => {
-            let advice = "remove its folder and enroll the machine again with a new token";
+            let advice = settings.enroll_again();
             problems.insert(0, format!("the proxy is revoked: {}; {advice}", chain(&error)));
             return None;
         }
@@ -257,8 +258,8 @@ async fn ask(
     Some(status)
 }
 
-async fn agent(folder: &Path, problems: &mut Vec<String>) -> Option<AgentActivity> {
-    let address = LocalAddress::Socket(agent_socket(folder));
+async fn agent(settings: &AgentSettings, problems: &mut Vec<String>) -> Option<AgentActivity> {
+    let address = LocalAddress::Socket(agent_socket(&settings.folder));
     let activity = get(&address, "/activity").await.and_then(|body| {
         let activity = serde_json::from_slice::<AgentActivity>(body.as_ref());
         activity.map_err(|error| LocalRequestError::invalid(&address, &error))
@@ -274,9 +275,9 @@ async fn agent(folder: &Path, problems: &mut Vec<String>) -> Option<AgentActivit
         }
         Ok(activity) => {
             match activity.phase {
-                AgentPhase::Revoked => problems.push(
-                    "the proxy is revoked: remove its folder and enroll the machine again with a new token".to_owned(),
-                ),
+                AgentPhase::Revoked => {
+                    problems.push(format!("the proxy is revoked: {}", settings.enroll_again()));
+                }
                 AgentPhase::WaitingForToken => {
                     problems.push("the agent waits for a new token".to_owned());
                 }

@@ -236,6 +236,16 @@ impl Revocation {
 }
 
 impl JoinRecord {
+    /// How its machine becomes a new proxy, when this one is of no more use.
+    pub fn enroll_again(&self) -> &'static str {
+        if self.azure.is_some() {
+            // The binding of the machine outlives the proxy, also its revocation.
+            "reimage the machine in Azure, or enroll the machine again with a token (`ironmesh proxy token --azure-vm-id`)"
+        } else {
+            "enroll the machine again with a new token (`ironmesh proxy token`)"
+        }
+    }
+
     /// Whether an operator revoked it, so that peers refuse it.
     pub fn is_refused_by_peers(&self) -> bool {
         self.revoked.as_ref().is_some_and(Revocation::is_by_operator)

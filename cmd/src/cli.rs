@@ -345,4 +345,20 @@ mod tests {
         assert!(enroll.ends_with("--service <NS/NAME> --address <IP> --out <DIR>"), "{usage}");
         assert!(renew.ends_with("--renew <DIR> [--force]"), "{usage}");
     }
+
+    #[test]
+    fn agent_join_needs_a_token_file_or_azure() {
+        let hash = format!("sha256:{}", "ab".repeat(32));
+        let join = |proof: &[&str]| {
+            let common = ["ironmesh", "agent", "join", "https://cp", "--ca-hash", &hash];
+            let arguments = common.iter().chain(&["--out", "proxy"]).chain(proof).copied();
+            Cli::try_parse_from(arguments).map(|_| ()).map_err(|error| error.to_string())
+        };
+        assert_eq!(join(&["--azure"]), Ok(()));
+        assert_eq!(join(&["--token-file", "token"]), Ok(()));
+        let error = join(&[]).unwrap_err();
+        assert!(error.contains("<--token-file <FILE>|--azure>"), "{error}");
+        let error = join(&["--azure", "--token-file", "token"]).unwrap_err();
+        assert!(error.contains("cannot be used with"), "{error}");
+    }
 }

@@ -102,8 +102,9 @@ impl Admission for ProxyAdmission {
             }
             (CertificateState::EnrollmentExpired, _) => {
                 return reject(format!(
-                    "the enrollment of proxy {id} expired: its certificate was not used within 24 hours of {}; enroll it again",
-                    record.enrolled_at
+                    "the enrollment of proxy {id} expired: its certificate was not used within 24 hours of {}; {}",
+                    record.enrolled_at,
+                    record.enroll_again()
                 ));
             }
             // The TLS handshake rejects an expired certificate.

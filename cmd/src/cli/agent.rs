@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 use ironmesh_agent::SETTINGS_FILE;
 use ironmesh_catalog::ProxyName;
 use ironmesh_enrollment::{CaHash, ControlPlaneAddress, MetadataService};
@@ -25,7 +25,7 @@ pub(crate) enum AgentCommand {
     Run(AgentConfigArgument),
     /// Leave the mesh for good: drain and end Envoy, then revoke the proxy
     ///
-    /// The machine needs a new token to join again. To stop it for a while, stop `ironmesh envoy run` instead.
+    /// The machine needs a new token to join again, or in Azure a reimage. To stop it for a while, stop `ironmesh envoy run` instead.
     Leave(AgentConfigArgument),
     /// Show the certificate, the Envoy and the agent of this machine, problems first
     ///
@@ -43,15 +43,16 @@ pub(crate) struct AgentConfigArgument {
 
 /// The arguments of `ironmesh agent join`.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("proof").args(["token_file", "azure"]).required(true))]
 pub(crate) struct JoinArguments {
     /// Enroll with the control plane at this address; further replicas may follow. The default port is 15129
     #[arg(value_name = "https://HOST:PORT", required = true)]
     pub(crate) control_plane: Vec<ControlPlaneAddress>,
     /// Read the token from this file, or from stdin if it is `-`
-    #[arg(long, value_name = "FILE", required_unless_present = "azure")]
+    #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
     /// Prove by Azure's attested document which machine this is, instead of by a token
-    #[arg(long, conflicts_with = "token_file")]
+    #[arg(long)]
     pub(crate) azure: bool,
     /// For tests: a stand-in of Azure's metadata service on this machine
     #[arg(long, value_name = "URL", requires = "azure", hide = true)]

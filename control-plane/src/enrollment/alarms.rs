@@ -182,7 +182,7 @@ fn of_certificate(kind: CertificateAlarm, raised: &Raised) -> Finding {
                 "{what} was presented by {from} on {at:.0}{times}: probably a copy of the machine's files"
             );
             let help = format!(
-                "if the machine was restored from a backup, enroll it again with a new token; otherwise someone has its key: `ironmesh proxy revoke {name}`, and enroll it again"
+                "if the machine was restored from a backup, enroll it again with a new token, or in Azure by a reimage; otherwise someone has its key: `ironmesh proxy revoke {name}`, and enroll it again"
             );
             Finding::error(OLD_CERTIFICATE_PRESENTED, None, text).help(help)
         }

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use ironmesh_catalog::{
     Actor, CertificateRecognition, IssuedCertificate, JoinRecord, JournalKind, ProxyCredentials,
-    ProxyName,
 };
 use ironmesh_cert::{ENROLLED_PROXY_LIFETIME, PROXY_LIFETIME, RENEWAL_GRACE};
 use ironmesh_enrollment::{Enrolled, EnrollmentError, ProxyRenewal};
@@ -15,8 +14,8 @@ use super::{CertificateAlarm, ChangeError, MachineEnrollment, subject};
 use crate::journal::CertificateHolder;
 use ironmesh_catalog::text::chain;
 
-/// What the machine can do when its certificate is of no more use.
-const ENROLL_AGAIN: &str = "enroll the machine again with a new token (`ironmesh proxy token`)";
+/// What to do about a proxy without a record, which binds no machine of Azure.
+const ENROLL_AGAIN: &str = "remove its folder and enroll the machine again, with a new token (`ironmesh proxy token`) or by Azure";
 
 impl MachineEnrollment {
     /// Renews the certificate of a proxy.
@@ -47,16 +46,16 @@ impl MachineEnrollment {
         let Some(record) = record else {
             return rejected(format!("proxy {id} is not enrolled in this mesh: {ENROLL_AGAIN}"));
         };
-        let name = record.display_name();
+        let (name, enroll_again) = (record.display_name(), record.enroll_again());
         if now.duration_since(proxy.not_after) > RENEWAL_GRACE {
             return rejected(format!(
-                "the certificate of proxy {name} expired on {:.0}, more than 7 days ago: {ENROLL_AGAIN}",
+                "the certificate of proxy {name} expired on {:.0}, more than 7 days ago: {enroll_again}",
                 proxy.not_after
             ));
         }
         if renewal.request.public_key() != proxy.public_key {
             return rejected(format!(
-                "the request is for another key than that of proxy {name}: keep the key; for a new key, {ENROLL_AGAIN}"
+                "the request is for another key than that of proxy {name}: keep the key; for a new key, {enroll_again}"
             ));
         }
         let presented = proxy.presented();
@@ -112,14 +111,14 @@ fn check(
     now: Timestamp,
 ) -> Result<CertificateRecognition, EnrollmentError> {
     let rejected = |problem: String| Err(EnrollmentError::CertificateRejected(problem));
-    let name = record.display_name();
+    let (name, enroll_again) = (record.display_name(), record.enroll_again());
     if let Some(revocation) = &record.revoked {
-        let problem = format!("proxy {name} was {revocation}: {ENROLL_AGAIN}");
+        let problem = format!("proxy {name} was {revocation}: {enroll_again}");
         return Err(EnrollmentError::Revoked(problem));
     }
     if record.is_enrollment_expired(now) {
         return rejected(format!(
-            "proxy {name} did not connect within 24 hours of its enrollment: {ENROLL_AGAIN}"
+            "proxy {name} did not connect within 24 hours of its enrollment: {enroll_again}"
         ));
     }
     let recognition = record.recognize(&renewal.proxy.presented(), now);
@@ -129,19 +128,21 @@ fn check(
         CertificateRecognition::Predecessor
             if record.credentials.as_ref().is_some_and(is_successor_used) =>
         {
-            rejected(replaced(&name))
+            rejected(replaced(record))
         }
-        CertificateRecognition::Older => rejected(replaced(&name)),
+        CertificateRecognition::Older => rejected(replaced(record)),
         CertificateRecognition::OtherKey => rejected(format!(
-            "proxy {name} has a different key: this machine has an old copy; {ENROLL_AGAIN}"
+            "proxy {name} has a different key: this machine has an old copy; {enroll_again}"
         )),
         recognition => Ok(recognition),
     }
 }
 
-fn replaced(name: &ProxyName) -> String {
+fn replaced(record: &JoinRecord) -> String {
     format!(
-        "the certificate of proxy {name} was renewed, and its successor is in use: this machine has an old copy; {ENROLL_AGAIN}"
+        "the certificate of proxy {} was renewed, and its successor is in use: this machine has an old copy; {}",
+        record.display_name(),
+        record.enroll_again()
     )
 }
 

@@ -84,11 +84,18 @@ fn about(records: &[&JoinRecord], finding: impl Fn(String) -> Finding) -> Vec<Fi
     };
     let [first, ..] = records else { return Vec::new() };
     let service = first.services.first().map(ToString::to_string).unwrap_or_default();
-    let help = format!(
-        "on its machine, run `ironmesh proxy bootstrap --renew DIR`, at most 7 days after the end; if that is not possible, enroll it again: `ironmesh proxy bootstrap --service {service} --address {} --out DIR`, start its Envoy with that bootstrap, then `ironmesh proxy revoke {}`",
-        first.mesh_address.ip(),
-        first.display_name()
-    );
+    let help = if first.azure.is_some() {
+        format!(
+            "on its machine, `ironmesh agent status` shows why the agent has not renewed it; that is possible for 7 days after the end, then {}",
+            first.enroll_again()
+        )
+    } else {
+        format!(
+            "on its machine, run `ironmesh proxy bootstrap --renew DIR`, at most 7 days after the end; if that is not possible, enroll it again: `ironmesh proxy bootstrap --service {service} --address {} --out DIR`, start its Envoy with that bootstrap, then `ironmesh proxy revoke {}`",
+            first.mesh_address.ip(),
+            first.display_name()
+        )
+    };
     if records.len() <= NAMED {
         return records.iter().map(|record| finding(name(record)).help(help.clone())).collect();
     }
