@@ -286,7 +286,7 @@ fn proved(
     let proxy: VerifiedProxy = proxy.map_err(|error| rejected(&error))?;
     let certificate_request = checked(&request.certificate_request)?;
     if certificate_request.public_key() != proxy.public_key {
-        let problem = "certificate signing request is for another key than the expired certificate: use the same key, or enroll again with a token";
+        let problem = "certificate signing request is for another key than the expired certificate: use the same key; for a new key, enroll the machine again (with a token, or in Azure after a reimage)";
         return Err(EnrollmentError::CertificateRejected(problem.to_owned()));
     }
     let statement = possession::statement(
