@@ -53,6 +53,7 @@ pub mod tcp_access;
 pub mod telemetries;
 pub mod text;
 mod token_id;
+pub mod traffic;
 mod unknown_fields;
 pub mod upstream_settings;
 pub mod upstreams;
@@ -124,6 +125,7 @@ pub use snapshot::{
 pub use specification::{MeshSpecification, PolicyRevision};
 pub use tcp_access::{Callers, TcpAccess, TcpAccesses};
 pub use token_id::{InvalidTokenId, TokenId};
+pub use traffic::{LatencyHistogram, LatencyQuantiles, TrafficCounts};
 pub use unknown_fields::{UnknownFields, UnknownFieldsTooLarge};
 pub use upstream_settings::{EffectiveSetting, UpstreamSettings};
 pub use upstreams::{ProxyUpstream, ProxyUpstreams, UpstreamSource};
