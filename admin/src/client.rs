@@ -32,6 +32,7 @@ use crate::tokens::{
     ChangedServices, CreatedTokens, RevokeTokenRequest, ServicesRequest, TokenList, TokenRequest,
     TokenView,
 };
+use crate::traffic::TrafficView;
 pub use error::ClientError;
 use exchange::{broken, decode};
 
@@ -164,6 +165,13 @@ impl Client {
             || "/v1/endpoints".to_owned(),
             |service| format!("/v1/endpoints/{service}"),
         );
+        self.call::<(), _>(Method::GET, &path, None).await
+    }
+
+    /// The traffic of a service, or of all.
+    pub async fn traffic(&self, service: Option<&ServiceName>) -> Result<TrafficView, ClientError> {
+        let path = service
+            .map_or_else(|| "/v1/traffic".to_owned(), |service| format!("/v1/traffic/{service}"));
         self.call::<(), _>(Method::GET, &path, None).await
     }
 

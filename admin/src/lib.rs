@@ -24,6 +24,7 @@ mod revocation_text;
 mod server;
 mod socket_path;
 mod tokens;
+mod traffic;
 
 pub use api::{
     FindingView, HandshakesView, PlaceView, PolicyView, Readiness, RejectedAddress,
@@ -75,3 +76,4 @@ pub use tokens::{
     ChangedServices, CreatedToken, CreatedTokens, MAX_TOKEN_TTL, MAX_TOKENS, RevokeTokenRequest,
     ServicesRequest, TokenList, TokenMisuseView, TokenRequest, TokenUseView, TokenView,
 };
+pub use traffic::{TrafficDirection, TrafficReporter, TrafficRow, TrafficView};

@@ -28,10 +28,11 @@ use crate::plan::MAX_PLAN;
 use crate::releases::MAX_APPLY;
 pub use control_plane::{ApiError, Cancellation, ControlPlane, NextChange};
 use handlers::{
-    Waits, accept_endpoints, accept_removal, all_endpoints, apply, audit, bootstrap, certificates,
-    convergence, create_tokens, debug, endpoints, explain_route, healthz, journal, metrics, plan,
-    policy_revisions, policy_wait, proxies, proxy, proxy_config, readyz, readyz_without_lines,
-    revoke, revoke_one, revoke_token, roll_back, set_services, tokens,
+    Waits, accept_endpoints, accept_removal, all_endpoints, all_traffic, apply, audit, bootstrap,
+    certificates, convergence, create_tokens, debug, endpoints, explain_route, healthz, journal,
+    metrics, plan, policy_revisions, policy_wait, proxies, proxy, proxy_config, readyz,
+    readyz_without_lines, revoke, revoke_one, revoke_token, roll_back, set_services, tokens,
+    traffic,
 };
 use read_queue::ReadQueue;
 
@@ -121,6 +122,8 @@ fn read_routes(readyz: MethodRouter<Shared>) -> Router<Shared> {
         .route("/v1/explain/ingress", explain_route(ControlPlane::explain_inward))
         .route("/v1/endpoints", get(all_endpoints))
         .route("/v1/endpoints/{namespace}/{name}", get(endpoints))
+        .route("/v1/traffic", get(all_traffic))
+        .route("/v1/traffic/{namespace}/{name}", get(traffic))
         .route("/metrics", get(metrics))
         .route("/v1/policy/revisions", get(policy_revisions))
         .route("/v1/audit", get(audit))

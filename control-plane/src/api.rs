@@ -9,6 +9,7 @@ mod proxies;
 mod proxy_list;
 mod revocation;
 mod tokens;
+mod traffic;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,7 +21,8 @@ use ironmesh_admin::{
     JournalPage, MAX_REASON, NextChange, Operator, Plan, PlanRequest, PolicyView, ProxyConfig,
     ProxyDetail, ProxyPage, ProxyQuery, Readiness, RejectedAddress, RejectedHandshake,
     RevisionList, RevisionView, RevokeRequest, RevokeTokenRequest, RevokedProxies, RollbackRequest,
-    RolledBack, ServicesRequest, TokenList, TokenRequest, TokenView, WaitAnswer, WaitRequest,
+    RolledBack, ServicesRequest, TokenList, TokenRequest, TokenView, TrafficView, WaitAnswer,
+    WaitRequest,
 };
 use ironmesh_analysis::verdict::{
     EgressQuestion, EgressVerdict, IngressQuestion, IngressVerdict, Question, Verdict,
@@ -49,6 +51,7 @@ use super::policy_source::{PolicyState, Releases, SourceRequests};
 use super::reconciler::{Acceptances, StatusFeeds};
 use super::register::Register;
 use super::sidecars::SidecarServers;
+use super::traffic_table::TrafficTable;
 use ironmesh_catalog::text::chain;
 pub(crate) use plan::Planning;
 
@@ -70,6 +73,7 @@ pub(crate) struct RunningControlPlane {
     pub(crate) state_findings: watch::Receiver<Vec<Finding>>,
     pub(crate) hub: Arc<Hub>,
     pub(crate) audit: Arc<Audit>,
+    pub(crate) traffic: Arc<TrafficTable>,
     pub(crate) journal: Journal,
     pub(crate) xds_addresses: XdsAddresses,
     /// The address of the enrollment listener.
@@ -307,6 +311,10 @@ impl ControlPlane for RunningControlPlane {
 
     fn audit(&self) -> AuditView {
         self.audit.view()
+    }
+
+    fn traffic(&self, service: Option<&ServiceName>) -> Result<TrafficView, ApiError> {
+        self.traffic_view(service)
     }
 
     fn metrics(&self) -> String {

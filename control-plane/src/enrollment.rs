@@ -24,6 +24,7 @@ mod serving;
 #[cfg(test)]
 mod tests;
 mod tokens;
+mod traffic;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -52,6 +53,7 @@ use crate::policy_source::PolicyState;
 use crate::reconciler::convergence::Convergence;
 use crate::register::Register;
 use crate::serving_table::ServingTable;
+use crate::traffic_table::TrafficTable;
 pub(crate) use addresses::XdsAddresses;
 pub(crate) use alarms::{Alarms, CertificateAlarm};
 pub(crate) use attestation::AttestationTrust;
@@ -74,6 +76,7 @@ pub(crate) struct MachineEnrollment {
     pub(crate) leaves: Arc<LeaveTable>,
     pub(crate) serving: Arc<ServingTable>,
     pub(crate) health: Arc<HealthTable>,
+    pub(crate) traffic: Arc<TrafficTable>,
     /// The newest snapshot, which determines the probes.
     pub(crate) snapshot: watch::Receiver<Option<Arc<Snapshot>>>,
     pub(crate) convergence: watch::Receiver<Convergence>,

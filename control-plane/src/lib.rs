@@ -35,6 +35,7 @@ mod start;
 mod state_watch;
 #[cfg(test)]
 mod test_disk;
+mod traffic_table;
 
 pub use admission::OLDEST_ENVOY;
 pub use journal::user_name;

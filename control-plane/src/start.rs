@@ -39,6 +39,7 @@ use crate::register::Register;
 use crate::serving_table::ServingTable;
 use crate::sidecars::{SERVERS, ServerContext, SidecarServers};
 use crate::state_watch::StateWatch;
+use crate::traffic_table::TrafficTable;
 
 /// The options of a control plane.
 #[derive(Debug)]
@@ -119,7 +120,7 @@ pub async fn start(
     let register = Arc::new(Register::open(Arc::clone(&store), now)?);
     let tokens = Arc::new(TokenTable::open(Arc::clone(&store))?);
     let (leaves, serving) = <(Arc<LeaveTable>, Arc<ServingTable>)>::default();
-    let health = Arc::new(HealthTable::default());
+    let (health, traffic) = <(Arc<HealthTable>, Arc<TrafficTable>)>::default();
     let (alarms, enrollment_counters) = <(Arc<Alarms>, Arc<EnrollmentCounters>)>::default();
     let authority = Arc::new(Mutex::new(authority));
     let (mut policy_source, source_requests, policy) =
@@ -163,6 +164,7 @@ pub async fn start(
         leaves: Arc::clone(&leaves),
         serving,
         health,
+        traffic: Arc::clone(&traffic),
         snapshot: feeds.snapshot.clone(),
         convergence: feeds.convergence.clone(),
         policy: policy.clone(),
@@ -213,6 +215,7 @@ pub async fn start(
         state_findings,
         hub,
         audit,
+        traffic,
         journal: journal.clone(),
         xds_addresses,
         enrollment_address: enrollment_listener.local_addr()?,

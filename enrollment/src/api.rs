@@ -1,5 +1,7 @@
 //! The JSON types of the protocol. A reader ignores unknown fields: client and server may differ in version.
 
+mod traffic;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -9,6 +11,11 @@ use ironmesh_catalog::{
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+
+pub use traffic::{
+    MAX_REPORTED_BUCKETS, MAX_REPORTED_COUNT, MAX_REPORTED_FLOWS, ReportedFlow, ReportedTraffic,
+    TrafficReport,
+};
 
 /// The most bytes of a request body.
 pub const MAX_BODY: usize = 64 << 10;
@@ -112,10 +119,15 @@ pub const MAX_REASON: usize = 200;
 
 /// The body of `POST /v1/health`, sent with the current client certificate: the health of the applications beside the
 /// proxy, as its agent probes them. It replaces the earlier report.
+///
+/// It also carries the traffic of the proxy, so that both cost one handshake.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HealthReport {
     /// The probed applications, at most [`MAX_REPORTED_APPLICATIONS`].
     pub applications: Vec<ReportedApplication>,
+    /// The traffic since the last report, if the control plane has requested it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traffic: Option<TrafficReport>,
 }
 
 /// An application in a [`HealthReport`].
@@ -142,6 +154,9 @@ pub struct HealthAnswer {
     /// When the next report is expected, in seconds, if nothing changes. The control plane forgets a report after three
     /// times as long.
     pub report_in_seconds: u64,
+    /// When the next report is expected if the proxy has traffic, in seconds; none if the control plane wants no traffic.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traffic_in_seconds: Option<u64>,
 }
 
 /// A probe of an application of the proxy.

@@ -27,6 +27,7 @@ use crate::tokens::{
     ChangedServices, CreatedTokens, RevokeTokenRequest, ServicesRequest, TokenList, TokenRequest,
     TokenView,
 };
+use crate::traffic::TrafficView;
 
 /// The interface of a running control plane for the admin API.
 pub trait ControlPlane: Send + Sync + 'static {
@@ -112,6 +113,9 @@ pub trait ControlPlane: Send + Sync + 'static {
 
     /// The calls that strict mode would deny, of services in audit mode.
     fn audit(&self) -> AuditView;
+
+    /// The traffic that agents have reported, of a service or of all. Takes as long as adding up all of it.
+    fn traffic(&self, service: Option<&ServiceName>) -> Result<TrafficView, ApiError>;
 
     /// The metrics, in the OpenMetrics text format.
     fn metrics(&self) -> String;

@@ -313,6 +313,22 @@ pub(super) async fn endpoints(
     queue.answer(move || control_plane.endpoints(Some(&service))).await
 }
 
+pub(super) async fn all_traffic(
+    State(control_plane): State<Shared>,
+    Extension(queue): Extension<ReadQueue>,
+) -> Result<JsonBody, ApiError> {
+    queue.answer(move || control_plane.traffic(None)).await
+}
+
+pub(super) async fn traffic(
+    State(control_plane): State<Shared>,
+    Extension(queue): Extension<ReadQueue>,
+    Parameter(service): Parameter<(String, String)>,
+) -> Result<JsonBody, ApiError> {
+    let service = service_name(&service)?;
+    queue.answer(move || control_plane.traffic(Some(&service))).await
+}
+
 pub(super) async fn accept_endpoints(
     State(control_plane): State<Shared>,
     ConnectInfo(operator): ConnectInfo<Operator>,

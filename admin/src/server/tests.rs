@@ -31,6 +31,7 @@ use crate::tokens::{
     ChangedServices, CreatedTokens, RevokeTokenRequest, ServicesRequest, TokenList, TokenRequest,
     TokenView,
 };
+use crate::traffic::TrafficView;
 
 /// A control plane that examines a proxy until it is released.
 struct Slow {
@@ -101,6 +102,10 @@ impl ControlPlane for Slow {
     }
 
     fn policy_wait(&self, _: &WaitRequest) -> Result<WaitAnswer, ApiError> {
+        not_requested()
+    }
+
+    fn traffic(&self, _: Option<&ServiceName>) -> Result<TrafficView, ApiError> {
         not_requested()
     }
 

@@ -114,7 +114,10 @@ impl ProbeTable {
                 reason: reason.map(|reason| reason.chars().take(MAX_REASON).collect()),
             }
         };
-        HealthReport { applications: known.iter().map(application).collect() }
+        HealthReport {
+            applications: known.iter().map(application).collect(),
+            ..HealthReport::default()
+        }
     }
 
     /// Waits until the state of a probe changes.

@@ -54,7 +54,7 @@ impl RunningControlPlane {
         Ok(AcceptedEndpoints { service })
     }
 
-    fn snapshot(&self) -> Result<Arc<Snapshot>, ApiError> {
+    pub(super) fn snapshot(&self) -> Result<Arc<Snapshot>, ApiError> {
         let none =
             || ApiError::Internal("no policy is active yet: see `ironmesh status`".to_owned());
         self.feeds.snapshot.borrow().clone().ok_or_else(none)
@@ -62,7 +62,10 @@ impl RunningControlPlane {
 }
 
 /// The service of that name, or an error that suggests a similar one.
-fn find_service(snapshot: &Snapshot, name: &ServiceName) -> Result<Arc<Service>, ApiError> {
+pub(super) fn find_service(
+    snapshot: &Snapshot,
+    name: &ServiceName,
+) -> Result<Arc<Service>, ApiError> {
     snapshot.service(name).cloned().ok_or_else(|| {
         let names: Vec<_> =
             snapshot.specification.services.keys().map(ToString::to_string).collect();

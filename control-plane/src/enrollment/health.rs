@@ -1,4 +1,4 @@
-//! The reports of agents about the health of their applications, and what the agents probe.
+//! The reports of agents about the health of their applications, what the agents probe, and when they report.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -56,12 +56,18 @@ impl MachineEnrollment {
                 states.entry(port).or_default().insert(one.target, (one.state, one.reason));
             }
         }
-        let interval = interval(self.register.records().len(), !probes.is_empty());
+        let proxies = self.register.records().len();
+        let interval = interval(proxies, !probes.is_empty());
         let at = (now, Instant::now());
-        self.health.report(record.id, states, interval * LIFETIME, at).map_err(|TooFrequent| {
+        let lifetime = interval * LIFETIME;
+        self.health.report(record.id, states, lifetime, at).map_err(|TooFrequent| {
             EnrollmentError::Busy("health is reported too often: wait for a second".to_owned())
         })?;
-        Ok(HealthAnswer { probes, report_in_seconds: interval.as_secs() })
+        if let Some(traffic) = report.traffic {
+            self.record_traffic(&record, traffic, lifetime, at);
+        }
+        let traffic_in_seconds = Some(self::interval(proxies, true).as_secs());
+        Ok(HealthAnswer { probes, report_in_seconds: interval.as_secs(), traffic_in_seconds })
     }
 }
 
@@ -89,9 +95,9 @@ fn probes(snapshot: &Snapshot, record: &JoinRecord) -> Vec<ApplicationProbe> {
     probes
 }
 
-/// When an agent reports next, in a mesh of so many proxies.
-fn interval(proxies: usize, has_probes: bool) -> Duration {
-    let least = if has_probes { INTERVAL } else { IDLE_INTERVAL };
+/// When an agent reports next, in a mesh of so many proxies, if it probes or has traffic, or if it does not.
+fn interval(proxies: usize, is_active: bool) -> Duration {
+    let least = if is_active { INTERVAL } else { IDLE_INTERVAL };
     let all = Duration::from_secs(proxies as u64 / REPORTS_PER_SECOND);
     all.clamp(least, MOST_INTERVAL)
 }

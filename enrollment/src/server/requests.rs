@@ -26,8 +26,9 @@ use super::sources::Source;
 use super::state::ListenerState;
 use crate::api::{
     Challenge, EnrollRequest, Enrolled, ExpiredRenewalRequest, HealthAnswer, HealthReport,
-    IssuedServiceCertificate, MAX_BODY, MAX_REASON, MAX_REPORTED_APPLICATIONS, RenewRequest,
-    ReportedApplication, ServiceCertificateRequest, ServingAnswer, ServingReport,
+    IssuedServiceCertificate, MAX_BODY, MAX_REASON, MAX_REPORTED_APPLICATIONS,
+    MAX_REPORTED_BUCKETS, MAX_REPORTED_COUNT, MAX_REPORTED_FLOWS, RenewRequest,
+    ReportedApplication, ServiceCertificateRequest, ServingAnswer, ServingReport, TrafficReport,
 };
 use crate::possession;
 
@@ -235,6 +236,12 @@ async fn record_health(
     {
         let problem = format!(
             "a report has at most {MAX_REPORTED_APPLICATIONS} applications, with a reason of at most {MAX_REASON} characters each"
+        );
+        return Err(EnrollmentError::RequestInvalid(problem).into());
+    }
+    if !report.traffic.as_ref().is_none_or(TrafficReport::is_within_bounds) {
+        let problem = format!(
+            "a report has traffic of at most {MAX_REPORTED_FLOWS} service ports in each direction, {MAX_REPORTED_BUCKETS} buckets of latencies, and counts up to {MAX_REPORTED_COUNT}"
         );
         return Err(EnrollmentError::RequestInvalid(problem).into());
     }

@@ -194,7 +194,7 @@ impl Enroller for TestEnroller {
         _: SocketAddr,
     ) -> Result<HealthAnswer, EnrollmentError> {
         self.note(&format!("health {}", report.applications.len()), proxy);
-        Ok(HealthAnswer { probes: Vec::new(), report_in_seconds: 10 })
+        Ok(HealthAnswer { report_in_seconds: 10, ..HealthAnswer::default() })
     }
 
     fn leave(&self, proxy: &VerifiedProxy, _: SocketAddr) -> Result<Leave, EnrollmentError> {

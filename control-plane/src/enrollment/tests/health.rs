@@ -44,6 +44,7 @@ fn report(service: &str, port: u16) -> HealthReport {
     let reason = Some("status 503".to_owned());
     HealthReport {
         applications: vec![ReportedApplication { service, port, target, state, reason }],
+        traffic: None,
     }
 }
 
