@@ -1,4 +1,5 @@
-//! Health probes: what the agent asks of the applications beside it, and its reports to the control plane.
+//! Health probes: what the agent asks of the applications beside it, and its reports to the control plane. They also carry
+//! the traffic of the proxy (docs/decisions/0083).
 //!
 //! Policy defines the probes, and the control plane sends them in its answer to each report. This module owns the probes,
 //! the thresholds that damp them, and the reports. It never decides what callers get, and runs no program that the
@@ -31,6 +32,7 @@ use crate::activity::AgentState;
 use crate::error::AgentError;
 use crate::machine_folder::ProxyFiles;
 use crate::settings::AgentSettings;
+use crate::traffic::TrafficReader;
 use table::ProbeTable;
 
 /// The least time between two reports.
@@ -50,19 +52,23 @@ const MOST_INTERVAL: Duration = Duration::from_secs(600);
 /// The time limit of a report.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Probes the applications of the enrolled proxy and reports their health, until it is dropped, which ends all probes.
+/// Probes the applications of the enrolled proxy and reports their health, with the traffic, until it is dropped, which ends
+/// all probes.
 pub(crate) async fn report_health(settings: &AgentSettings, state: &AgentState) {
     let mut probes = ProbeTable::new(settings, state.clone());
+    let mut traffic = TrafficReader::new(settings);
     let mut backoff = Backoff::new(LEAST_WAIT, MOST_WAIT);
     let mut is_failing = false;
     loop {
         let sent_at = Instant::now();
-        let next = match send(settings, &probes.report()).await {
+        let report = HealthReport { traffic: traffic.report(), ..probes.report() };
+        let next = match send(settings, &report).await {
             Ok(answer) => {
                 backoff.reset();
                 is_failing = false;
                 let interval = Duration::from_secs(answer.report_in_seconds.max(1));
                 probes.replace(answer.probes);
+                traffic.acknowledged(answer.traffic_in_seconds.map(Duration::from_secs));
                 sent_at + interval.min(MOST_INTERVAL)
             }
             Err(error) => {
@@ -71,6 +77,7 @@ pub(crate) async fn report_health(settings: &AgentSettings, state: &AgentState) 
                 if is_rejected {
                     // Perhaps the proxy serves other services now: the next answer says what to probe.
                     probes.replace(Vec::new());
+                    traffic.rejected();
                 }
                 let wait = if is_rejected { REJECTED_WAIT } else { backoff.step() };
                 let text = chain(&error);
@@ -79,12 +86,14 @@ pub(crate) async fn report_health(settings: &AgentSettings, state: &AgentState) 
                 }
                 state.health_report_failed(&text, Timestamp::now());
                 sleep_until(Instant::now() + wait).await;
+                traffic.read_if_due().await;
                 continue;
             }
         };
         tokio::select! {
             () = sleep_until(next) => {}
             () = probes.changed() => sleep_until(sent_at + LEAST_GAP).await,
+            () = traffic.wait_until_due(sent_at) => {}
         }
     }
 }

@@ -39,6 +39,7 @@ mod status;
 mod supervised;
 #[cfg(test)]
 mod tests;
+mod traffic;
 
 pub use activity::{
     AgentActivity, AgentFailure, AgentPhase, ClosedPort, ProbeActivity, ServiceCertificateActivity,

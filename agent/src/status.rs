@@ -32,7 +32,7 @@ use crate::mesh_check::check_mesh;
 use crate::settings::AgentSettings;
 use crate::supervised::admin_address;
 pub use envoy_report::{EnvoyReport, ServiceCertificateReport};
-pub(crate) use local::{LocalRequestError, get};
+pub(crate) use local::{LocalRequestError, get, get_both};
 pub(crate) use server_info::ServerInfo;
 
 /// The time limit of the question to the control plane.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::Method;
-use ironmesh_agent_envoy::local_http::{LocalAddress, LocalHttpError, exchange};
+use ironmesh_agent_envoy::local_http::{LocalAddress, LocalConnection, LocalHttpError, exchange};
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
@@ -37,8 +37,28 @@ pub(crate) async fn get(
     address: &LocalAddress,
     path: &str,
 ) -> Result<impl AsRef<[u8]> + use<>, LocalRequestError> {
-    match timeout(LIMIT, exchange(address, Method::GET, path)).await {
-        Ok(Ok(body)) => Ok(body),
+    limited(address, exchange(address, Method::GET, path)).await
+}
+
+/// The bodies of `GET` of two paths, of at most `limit` bytes each, by the same process.
+pub(crate) async fn get_both(
+    address: &LocalAddress,
+    [first, second]: [&str; 2],
+    limit: usize,
+) -> Result<[impl AsRef<[u8]> + use<>; 2], LocalRequestError> {
+    let both = async {
+        let mut connection = LocalConnection::open(address).await?;
+        Ok([connection.get(first, limit).await?, connection.get(second, limit).await?])
+    };
+    limited(address, both).await
+}
+
+async fn limited<T>(
+    address: &LocalAddress,
+    answer: impl Future<Output = Result<T, LocalHttpError>>,
+) -> Result<T, LocalRequestError> {
+    match timeout(LIMIT, answer).await {
+        Ok(Ok(answer)) => Ok(answer),
         Ok(Err(source)) => Err(LocalRequestError::Failed { address: address.to_string(), source }),
         Err(_) => Err(LocalRequestError::Slow { address: address.to_string() }),
     }

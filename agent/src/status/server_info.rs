@@ -27,8 +27,11 @@ struct Options {
 }
 
 impl ServerInfo {
+    /// Where Envoy gives it.
+    pub(crate) const PATH: &str = "/server_info";
+
     pub(crate) async fn read(admin: &LocalAddress) -> Result<Self, LocalRequestError> {
-        get_json(admin, "/server_info").await
+        get_json(admin, Self::PATH).await
     }
 
     /// How many hot restarts led to this process.
