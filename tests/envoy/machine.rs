@@ -16,6 +16,7 @@ mod guide;
 mod hot_restart;
 mod joined;
 mod revoked;
+mod traffic;
 mod workload_keys;
 
 use ironmesh_tests::{
