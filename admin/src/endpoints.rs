@@ -111,10 +111,11 @@ pub struct EndpointRow {
     pub instance: Option<String>,
     /// Its health.
     pub health: ReportedHealth,
-    /// The component that probes it: `provider`, or `agent` where the health check of its service does; none if none does.
+    /// The component that probes it: `provider`, or for the health check of its service `agent` or `envoy`; none if none
+    /// does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_source: Option<HealthSource>,
-    /// Since when its application has the health that the agent reports, and why it fails.
+    /// Since when its application has the health that its source reports, and why it fails or is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub application: Option<ApplicationHealth>,
     /// Its locality.
@@ -143,6 +144,19 @@ pub struct EndpointRow {
     pub since: Option<Timestamp>,
     /// Whether it is damped: its health changes all the time, so it gets no calls.
     pub flapping: bool,
+}
+
+impl EndpointRow {
+    /// The health of the endpoint, or `flapping`; with its source, unless that is the provider.
+    pub fn health_text(&self) -> String {
+        match self.health_source {
+            _ if self.flapping => "flapping".to_owned(),
+            Some(source @ (HealthSource::Agent | HealthSource::Envoy)) => {
+                format!("{} ({source})", self.health)
+            }
+            Some(HealthSource::Provider) | None => self.health.to_string(),
+        }
+    }
 }
 
 /// The health of an endpoint as it is reported: unknown without a probe, never healthy.

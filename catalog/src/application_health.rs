@@ -10,6 +10,7 @@ use imbl::OrdMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::health_check::HealthCheck;
 use crate::name::ServicePort;
 use crate::proxy::ProxyId;
 
@@ -45,6 +46,18 @@ pub enum HealthSource {
     Provider,
     /// The agent of the machine.
     Agent,
+    /// The Envoy of the machine, which runs without an agent.
+    Envoy,
+}
+
+impl fmt::Display for HealthSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Provider => "provider",
+            Self::Agent => "agent",
+            Self::Envoy => "envoy",
+        })
+    }
 }
 
 /// The health of one application.
@@ -57,6 +70,24 @@ pub struct ApplicationHealth {
     /// Why it is unhealthy or unknown, if the probe reported that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Arc<str>>,
+    /// The component that probes it.
+    pub source: HealthSource,
+}
+
+/// An application of a proxy that policy probes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProbedApplication {
+    /// The service port that it serves.
+    pub service_port: ServicePort,
+    /// The port on which it listens.
+    pub target: u16,
+    /// How it is probed.
+    pub check: HealthCheck,
+}
+
+impl ProbedApplication {
+    /// The most probed applications of one proxy. The rest have no health.
+    pub const MAX: usize = 256;
 }
 
 /// The health of the applications of one proxy that serve a service port, by the ports on which they listen.

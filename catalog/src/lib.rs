@@ -60,7 +60,8 @@ pub mod upstreams;
 
 pub use allowed_traffic::{AllowedTraffic, AllowingRule, ApplicableRules};
 pub use application_health::{
-    ApplicationHealth, ApplicationState, HealthSource, PortHealth, ReportedApplications,
+    ApplicationHealth, ApplicationState, HealthSource, PortHealth, ProbedApplication,
+    ReportedApplications,
 };
 pub use certificate::{
     CertificateHistory, CertificateStore, RevocationLists, Secret, ServiceCertificate,

@@ -245,6 +245,11 @@ impl Snapshot {
         self.records.get(&id)
     }
 
+    /// The number of enrolled proxies.
+    pub fn proxy_count(&self) -> usize {
+        self.records.len()
+    }
+
     /// The proxies enrolled for a service.
     pub fn proxies_of(&self, service: &ServiceName) -> impl Iterator<Item = &Arc<JoinRecord>> {
         self.proxies.get(service).into_iter().flat_map(|records| records.values())

@@ -1,30 +1,46 @@
-//! The health table: the health of applications, by the newest report of each proxy's agent.
+//! The health table: the health of applications, by the newest report of each proxy's agent, or of its Envoy.
 //!
 //! It is the one writer of these reports, which are in memory alone: no flap reaches the store, and after a restart the
-//! health is unknown until the next reports. A report expires when its agent is silent for three intervals. The table never
-//! decides what callers get: the reconciler puts the reports into each snapshot (docs/decisions/0081).
+//! health is unknown until the next reports. A report expires when its source is silent for three intervals. The table
+//! never decides what callers get: the reconciler puts the reports into each snapshot (docs/decisions/0081, 0082).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ironmesh_catalog::{
-    ApplicationHealth, ApplicationState, PortHealth, ProxyId, ReportedApplications, ServicePort,
+    ApplicationHealth, ApplicationState, HealthSource, PortHealth, ProxyId, ReportedApplications,
+    ServicePort,
 };
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// The least time between two reports of a proxy. An agent waits for a second.
+/// The least time between two reports of a proxy. An agent and an Envoy wait for a second.
 const LEAST_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The reported state of each application of a service port, by the port on which it listens, with the reason.
 pub(crate) type ReportedStates = BTreeMap<u16, (ApplicationState, Option<String>)>;
 
-/// A proxy reported again before [`LEAST_INTERVAL`] had passed.
+/// Why a report changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct TooFrequent;
+pub(crate) enum ReportRejection {
+    /// The proxy reported again before [`LEAST_INTERVAL`] had passed.
+    TooFrequent,
+    /// The agent of the proxy reports, and so its Envoy does not count.
+    AgentReports,
+}
+
+/// A report about the applications of a proxy.
+#[derive(Debug)]
+pub(crate) struct Report {
+    /// The component that probes them.
+    pub(crate) source: HealthSource,
+    pub(crate) states: BTreeMap<ServicePort, ReportedStates>,
+    /// How long it lasts.
+    pub(crate) lifetime: Duration,
+}
 
 /// The newest report of each proxy.
 #[derive(Debug, Default)]
@@ -45,31 +61,36 @@ struct Reports {
 struct Reported {
     received: Instant,
     expires: Instant,
+    source: HealthSource,
     ports: BTreeSet<ServicePort>,
 }
 
 impl HealthTable {
-    /// Replaces the report of a proxy. It lasts for `lifetime`.
+    /// Replaces the report of a proxy.
     pub(crate) fn report(
         &self,
         id: ProxyId,
-        states: BTreeMap<ServicePort, ReportedStates>,
-        lifetime: Duration,
+        report: Report,
         (now, instant): (Timestamp, Instant),
-    ) -> Result<(), TooFrequent> {
+    ) -> Result<(), ReportRejection> {
+        let Report { source, states, lifetime } = report;
         let mut reports = self.reports.lock();
-        let earlier = reports.by_proxy.get(&id).map(|known| known.received);
-        if earlier.is_some_and(|earlier| instant < earlier + LEAST_INTERVAL) {
-            return Err(TooFrequent);
+        if let Some(earlier) = reports.by_proxy.get(&id).filter(|known| instant < known.expires) {
+            if (earlier.source, source) == (HealthSource::Agent, HealthSource::Envoy) {
+                return Err(ReportRejection::AgentReports);
+            }
+            if earlier.source == source && instant < earlier.received + LEAST_INTERVAL {
+                return Err(ReportRejection::TooFrequent);
+            }
         }
         let ports: BTreeSet<_> = states.keys().cloned().collect();
         let gone = reports.forget(id, &ports);
         let mut is_changed = gone;
         for (port, states) in states {
-            is_changed |= reports.replace((id, port), states, now);
+            is_changed |= reports.replace((id, port), states, source, now);
         }
         let expires = instant + lifetime;
-        reports.by_proxy.insert(id, Reported { received: instant, expires, ports });
+        reports.by_proxy.insert(id, Reported { received: instant, expires, source, ports });
         reports.ends.insert((expires, id));
         drop(reports);
         if is_changed {
@@ -78,12 +99,19 @@ impl HealthTable {
         Ok(())
     }
 
-    /// Forgets the reports whose agents are silent: their applications are unknown.
+    /// Whether there is a report of a proxy.
+    pub(crate) fn has_report(&self, id: ProxyId) -> bool {
+        self.reports.lock().by_proxy.contains_key(&id)
+    }
+
+    /// Forgets the reports whose sources are silent: their applications are unknown.
     pub(crate) fn expire(&self, now: Instant) {
         let mut reports = self.reports.lock();
         while let Some((_, id)) = reports.ends.first().copied().filter(|(ends, _)| *ends <= now) {
-            reports.forget(id, &BTreeSet::new());
-            tracing::info!(proxy = %id, reason = "its agent is silent", "application health is unknown");
+            let source = reports.by_proxy.get(&id).map(|known| known.source);
+            if reports.forget(id, &BTreeSet::new()) {
+                tracing::info!(proxy = %id, ?source, reason = "its source is silent", "application health is unknown");
+            }
         }
     }
 
@@ -127,14 +155,15 @@ impl Reports {
         &mut self,
         key: (ProxyId, ServicePort),
         states: ReportedStates,
+        source: HealthSource,
         now: Timestamp,
     ) -> bool {
         let known = self.current.get(&key).cloned().unwrap_or_default();
         let next = |(target, (state, reason)): (u16, (ApplicationState, Option<String>))| {
             let before = known.get(&target);
             let is_same = |before: &&ApplicationHealth| {
-                // An agent that starts again knows of no earlier success: the application fails as before.
-                before.state == state
+                // A source that starts again knows of no earlier success: the application fails as before.
+                (before.state, before.source) == (state, source)
                     || (before.state, state)
                         == (ApplicationState::Unhealthy, ApplicationState::Unknown)
             };
@@ -142,6 +171,7 @@ impl Reports {
                 state,
                 since: now,
                 reason: reason.map(Into::into),
+                source,
             });
             (target, health)
         };
@@ -171,9 +201,13 @@ mod tests {
 
     /// Reports a state of the one application, at this second.
     fn report(table: &HealthTable, start: Instant, state: ApplicationState, second: u64) {
-        let states = [(port(), ReportedStates::from([(8080, (state, None))]))].into();
         let at = (Timestamp::UNIX_EPOCH, start + Duration::from_secs(second));
-        table.report(proxy(), states, LIFETIME, at).unwrap();
+        table.report(proxy(), of(HealthSource::Agent, state), at).unwrap();
+    }
+
+    fn of(source: HealthSource, state: ApplicationState) -> Report {
+        let states = [(port(), ReportedStates::from([(8080, (state, None))]))].into();
+        Report { source, states, lifetime: LIFETIME }
     }
 
     fn state(table: &HealthTable) -> Option<ApplicationState> {
@@ -220,8 +254,26 @@ mod tests {
         let (table, start) = (HealthTable::default(), Instant::now());
         report(&table, start, Healthy, 0);
         let at = (Timestamp::UNIX_EPOCH, start + Duration::from_millis(100));
-        assert_eq!(table.report(proxy(), BTreeMap::new(), LIFETIME, at), Err(TooFrequent));
+        let rejected = table.report(proxy(), of(HealthSource::Agent, Unhealthy), at);
+        assert_eq!(rejected, Err(ReportRejection::TooFrequent));
         assert_eq!(state(&table), Some(Healthy));
+    }
+
+    #[test]
+    fn envoy_is_ignored_while_the_agent_reports() {
+        let (table, start) = (HealthTable::default(), Instant::now());
+        report(&table, start, Healthy, 0);
+        let at = |second| (Timestamp::UNIX_EPOCH, start + Duration::from_secs(second));
+        let rejected = table.report(proxy(), of(HealthSource::Envoy, Unhealthy), at(29));
+        assert_eq!(rejected, Err(ReportRejection::AgentReports));
+        assert_eq!(state(&table), Some(Healthy));
+        table.report(proxy(), of(HealthSource::Envoy, Unhealthy), at(30)).unwrap();
+        assert_eq!(state(&table), Some(Unhealthy));
+        // The agent is back: it replaces the report of Envoy at once.
+        table.report(proxy(), of(HealthSource::Agent, Healthy), at(30)).unwrap();
+        let current = table.current();
+        let health = current.get(&(proxy(), port())).unwrap().get(&8080).unwrap();
+        assert_eq!((health.state, health.source), (Healthy, HealthSource::Agent));
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ironmesh_catalog::{
-    ApplicationState, Domain, DriverName, HealthCheck, ProxyId, ProxyName, Secret, ServiceAccount,
-    ServiceName,
+    ApplicationState, Domain, DriverName, HealthCheck, ProbedApplication, ProxyId, ProxyName,
+    Secret, ServiceAccount, ServiceName,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -112,7 +112,7 @@ pub struct ServingAnswer {
 }
 
 /// The most applications in a [`HealthReport`].
-pub const MAX_REPORTED_APPLICATIONS: usize = 256;
+pub const MAX_REPORTED_APPLICATIONS: usize = ProbedApplication::MAX;
 
 /// The most characters of a reason in a [`HealthReport`].
 pub const MAX_REASON: usize = 200;

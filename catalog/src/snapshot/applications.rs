@@ -1,15 +1,18 @@
 //! The applications of a service as their probes report them: which of them callers avoid, and the findings about that.
 //!
-//! This module decides what a report means for callers. It never probes, and forgets reports about ports that policy does
-//! not probe any more.
+//! This module decides which applications of a proxy are probed, and what a report means for callers. It never probes, and
+//! forgets reports about ports that policy does not probe any more.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use imbl::ordmap::DiffItem;
+
+use super::Snapshot;
 use super::classifier::EndpointClassifier;
 use super::endpoint_status::{EndpointState, EndpointStatus};
 use crate::application_health::{
-    ApplicationHealth, ApplicationState, PortHealth, ReportedApplications,
+    ApplicationHealth, ApplicationState, PortHealth, ProbedApplication, ReportedApplications,
 };
 use crate::codes::APPLICATION_UNHEALTHY;
 use crate::endpoint::Endpoint;
@@ -18,6 +21,46 @@ use crate::name::ServicePort;
 use crate::proxy::{JoinRecord, ProxyId};
 use crate::proxy_index::ProxyIndex;
 use crate::service::Service;
+
+impl Snapshot {
+    /// The applications of a proxy that policy probes. They listen where their endpoints say, or on policy's target port.
+    pub fn probed_applications(&self, record: &JoinRecord) -> Vec<ProbedApplication> {
+        let mut applications = Vec::new();
+        for service in record.services.iter().filter_map(|name| self.service(name)) {
+            let Some(check) = &service.health else { continue };
+            let Some(port) = service.port(check.port) else { continue };
+            let service_port = ServicePort::new(service.name.clone(), port.number);
+            let key = (record.id, service_port.clone());
+            let known = self.local_endpoints.get(&key);
+            let mut targets: BTreeSet<_> =
+                known.into_iter().flat_map(|all| all.iter()).map(|one| one.port).collect();
+            if targets.is_empty() {
+                targets.insert(port.target);
+            }
+            applications.extend(targets.into_iter().map(|target| ProbedApplication {
+                service_port: service_port.clone(),
+                target,
+                check: check.clone(),
+            }));
+        }
+        applications.truncate(ProbedApplication::MAX);
+        applications
+    }
+
+    /// The proxies whose probed applications may differ from those of an earlier snapshot with the same policy.
+    pub fn proxies_with_other_applications<'a>(
+        &'a self,
+        earlier: &'a Self,
+    ) -> impl Iterator<Item = ProxyId> + 'a {
+        let id = |item: DiffItem<'_, '_, (ProxyId, ServicePort), _>| match item {
+            DiffItem::Add((id, _), _)
+            | DiffItem::Remove((id, _), _)
+            | DiffItem::Update { new: ((id, _), _), .. } => *id,
+        };
+        let moved = earlier.local_endpoints.diff(&self.local_endpoints).map(id);
+        moved.chain(self.proxies_with_other_services(earlier))
+    }
+}
 
 /// The most applications that a finding names.
 const FEW: usize = 3;

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use ironmesh_admin::{EndpointList, EndpointRow};
 use ironmesh_catalog::{Provider, ProxyId, ServiceName};
 
-use super::table::{endpoint_status, health, held_removal, provider_problem, socket_text};
+use super::table::{endpoint_status, held_removal, provider_problem, socket_text};
 
 /// The identity of an endpoint between two lists. A registered endpoint includes its proxy, since several proxies
 /// may run on one machine.
@@ -93,7 +93,7 @@ fn columns(row: &EndpointRow) -> Columns {
         known => known,
     };
     let weight = format!("weight {}", row.weight);
-    [row.provider.to_string(), health(row), locality, weight, endpoint_status(row)]
+    [row.provider.to_string(), row.health_text(), locality, weight, endpoint_status(row)]
 }
 
 /// The changed columns.

@@ -103,7 +103,7 @@ fn cells(row: &EndpointRow, now: Timestamp) -> [String; 7] {
     [
         socket_text(row.address, row.port),
         row.provider.to_string(),
-        health(row),
+        row.health_text(),
         dash(escape_line(&row.locality.to_string()).into_owned()),
         row.weight.to_string(),
         dash(row.since.map(|since| age(since, now)).unwrap_or_default()),
@@ -117,11 +117,6 @@ pub(super) fn socket_text(address: IpAddr, port: Option<u16>) -> String {
         Some(port) => SocketAddr::new(address, port).to_string(),
         None => address.to_string(),
     }
-}
-
-/// The health of an endpoint, or `flapping`.
-pub(super) fn health(row: &EndpointRow) -> String {
-    if row.flapping { "flapping".to_owned() } else { row.health.to_string() }
 }
 
 /// The endpoint status in words, with the address that callers use, or the reason for exclusion.

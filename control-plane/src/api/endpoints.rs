@@ -210,23 +210,32 @@ fn row(
     })
 }
 
-/// Why an application gets no calls by its health check.
+/// Why an application gets no calls by its health check, or why its health is unknown.
 fn failure(application: Option<&ApplicationHealth>) -> Option<String> {
-    let failing = application.filter(|one| one.state == ApplicationState::Unhealthy)?;
-    let why = failing.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
-    Some(format!("its application fails its health check since {:.0}{why}", failing.since))
+    let ApplicationHealth { state, since, reason, .. } = application?;
+    match state {
+        ApplicationState::Healthy => None,
+        ApplicationState::Unhealthy => {
+            let why = reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+            Some(format!("its application fails its health check since {since:.0}{why}"))
+        }
+        ApplicationState::Unknown => {
+            reason.as_ref().map(|why| format!("the health of its application is unknown: {why}"))
+        }
+    }
 }
 
-/// The worse health of those that the provider and the agent report, and the component that probes it.
+/// The worse health of those that the provider and the source of the application's health report, and the component that
+/// probes it.
 fn health(
     endpoint: &Endpoint,
     application: Option<&ApplicationHealth>,
 ) -> (ReportedHealth, Option<HealthSource>) {
     let provider = endpoint.probed.then_some(HealthSource::Provider);
-    match application.map(|application| application.state) {
-        Some(ApplicationState::Unhealthy) => (ReportedHealth::Unhealthy, Some(HealthSource::Agent)),
-        Some(ApplicationState::Healthy) if endpoint.health == Health::Healthy => {
-            (ReportedHealth::Healthy, Some(HealthSource::Agent))
+    match application.map(|application| (application.state, application.source)) {
+        Some((ApplicationState::Unhealthy, source)) => (ReportedHealth::Unhealthy, Some(source)),
+        Some((ApplicationState::Healthy, source)) if endpoint.health == Health::Healthy => {
+            (ReportedHealth::Healthy, Some(source))
         }
         _ => (ReportedHealth::of(endpoint.health, endpoint.probed), provider),
     }

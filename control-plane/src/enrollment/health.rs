@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ironmesh_catalog::{JoinRecord, ServicePort, Snapshot};
+use ironmesh_catalog::{HealthSource, JoinRecord, ProbedApplication, ServicePort, Snapshot};
 use ironmesh_cert::peer::VerifiedProxy;
 use ironmesh_enrollment::{ApplicationProbe, EnrollmentError, HealthAnswer, HealthReport};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::MachineEnrollment;
-use crate::health_table::{ReportedStates, TooFrequent};
+use crate::health_table::{Report, ReportedStates};
 
 /// The interval of the reports of an agent that probes.
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -60,7 +60,9 @@ impl MachineEnrollment {
         let interval = interval(proxies, !probes.is_empty());
         let at = (now, Instant::now());
         let lifetime = interval * LIFETIME;
-        self.health.report(record.id, states, lifetime, at).map_err(|TooFrequent| {
+        let health = Report { source: HealthSource::Agent, states, lifetime };
+        // An agent's report is rejected only if it is too frequent.
+        self.health.report(record.id, health, at).map_err(|_| {
             EnrollmentError::Busy("health is reported too often: wait for a second".to_owned())
         })?;
         if let Some(traffic) = report.traffic {
@@ -71,28 +73,15 @@ impl MachineEnrollment {
     }
 }
 
-/// The probes of the applications of a proxy. An application listens where its endpoint says, or on policy's target port.
+/// The probes of the applications of a proxy.
 fn probes(snapshot: &Snapshot, record: &JoinRecord) -> Vec<ApplicationProbe> {
-    let mut probes = Vec::new();
-    for service in record.services.iter().filter_map(|name| snapshot.service(name)) {
-        let Some(check) = &service.health else { continue };
-        let Some(port) = service.port(check.port) else { continue };
-        let key = (record.id, ServicePort::new(service.name.clone(), port.number));
-        let known = snapshot.local_endpoints.get(&key);
-        let mut targets: BTreeSet<_> =
-            known.into_iter().flat_map(|all| all.iter()).map(|one| one.port).collect();
-        if targets.is_empty() {
-            targets.insert(port.target);
-        }
-        let probe = |target| ApplicationProbe {
-            service: service.name.clone(),
-            target,
-            check: check.clone(),
-        };
-        probes.extend(targets.into_iter().map(probe));
-    }
-    probes.truncate(ironmesh_enrollment::MAX_REPORTED_APPLICATIONS);
-    probes
+    let applications = snapshot.probed_applications(record).into_iter();
+    let probe = |ProbedApplication { service_port, target, check }| ApplicationProbe {
+        service: service_port.service,
+        target,
+        check,
+    };
+    applications.map(probe).collect()
 }
 
 /// When an agent reports next, in a mesh of so many proxies, if it probes or has traffic, or if it does not.

@@ -29,7 +29,7 @@ pub(super) struct Sources {
     pub(super) waiting: BTreeSet<String>,
     /// The proxies that leave, and the number of the newest change of that.
     pub(super) leaving: (LeavingProxies, u64),
-    /// The health of applications, as agents report it.
+    /// The health of applications, as agents and Envoys report it.
     pub(super) health: ReportedApplications,
     pub(super) discovered: Discovered,
 }

@@ -1,7 +1,7 @@
 //! The effect of reported application health on callers.
 
 use super::*;
-use crate::application_health::{ApplicationHealth, ApplicationState, PortHealth};
+use crate::application_health::{ApplicationHealth, ApplicationState, HealthSource, PortHealth};
 use crate::codes::APPLICATION_UNHEALTHY;
 use crate::finding::Severity;
 use crate::health_check::{HealthCheck, Probe};
@@ -31,8 +31,12 @@ fn mesh(service: Service) -> Snapshot {
 fn with_reports(snapshot: &Snapshot, reports: &[(u128, ApplicationState)]) -> Snapshot {
     let port = ServicePort::new("store".parse().unwrap(), WEB);
     let report = |(id, state): &(u128, ApplicationState)| {
-        let health =
-            ApplicationHealth { state: *state, since: Timestamp::UNIX_EPOCH, reason: None };
+        let health = ApplicationHealth {
+            state: *state,
+            since: Timestamp::UNIX_EPOCH,
+            reason: None,
+            source: HealthSource::Agent,
+        };
         let ports = PortHealth::from([(8080, health)]);
         ((ProxyId(Uuid::from_u128(*id)), port.clone()), Arc::new(ports))
     };

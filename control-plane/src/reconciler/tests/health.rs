@@ -1,12 +1,12 @@
-//! Application health: reports of agents reach the snapshot, and never the store.
+//! Application health: reports reach the snapshot, and never the store.
 
 use std::time::Duration;
 
-use ironmesh_catalog::{ApplicationState, Health, JoinRecord, ServicePort};
+use ironmesh_catalog::{ApplicationState, Health, HealthSource, JoinRecord, ServicePort};
 use tokio::time::Instant;
 
 use super::harness::Harness;
-use crate::health_table::ReportedStates;
+use crate::health_table::{Report, ReportedStates};
 
 const POLICY: &str = r#"
 [[service]]
@@ -21,7 +21,8 @@ fn port() -> ServicePort {
 
 fn report(harness: &Harness, record: &JoinRecord, state: ApplicationState, at: Instant) {
     let states = [(port(), ReportedStates::from([(80, (state, None))]))].into();
-    harness.health.report(record.id, states, Duration::from_secs(30), (harness.now, at)).unwrap();
+    let report = Report { source: HealthSource::Envoy, states, lifetime: Duration::from_secs(30) };
+    harness.health.report(record.id, report, (harness.now, at)).unwrap();
 }
 
 fn health(harness: &Harness) -> Health {
