@@ -19,6 +19,7 @@ use crate::sotw::AckedState;
 
 mod connection;
 mod exchanges;
+mod health_streams;
 mod live;
 mod retries;
 mod status;
@@ -27,6 +28,8 @@ mod sync;
 pub(crate) use connection::{Connection, Reconnect};
 use exchanges::Exchanges;
 pub use exchanges::{Exchange, Occurrences};
+use health_streams::HealthStreams;
+pub(crate) use health_streams::{HealthStream, HealthStreamEnd};
 pub use live::LiveStream;
 use retries::Retries;
 pub use status::{ClientChange, ClientStatus, Nack};
@@ -45,6 +48,7 @@ pub struct Hub {
     disconnections: watch::Sender<u64>,
     counters: Counters,
     rejections: Rejections,
+    health_streams: HealthStreams,
     /// The count of open streams.
     open_streams: AtomicUsize,
 }
@@ -113,6 +117,7 @@ impl Default for Hub {
             disconnections: watch::Sender::new(0),
             counters: Counters::default(),
             rejections: Rejections::default(),
+            health_streams: HealthStreams::default(),
             open_streams: AtomicUsize::new(0),
         }
     }
@@ -306,6 +311,7 @@ impl Hub {
         let clients = self.clients.lock();
         // Under the lock: a stream that connects later sees the new count.
         self.disconnections.send_modify(|count| *count += 1);
+        self.end_health_streams(client, reason);
         if let Some(client) = clients.by_key.get(client) {
             client.disconnects.send_replace(reason.into());
         }

@@ -40,6 +40,8 @@ pub(crate) struct Messages<M> {
     held: Option<QuotaShare>,
     /// The time left for the client to complete a message that has begun.
     patience: Option<Duration>,
+    /// The maximum size of a message.
+    limit: u32,
     message: PhantomData<fn() -> M>,
 }
 
@@ -63,8 +65,14 @@ impl<M: Message + Default> Messages<M> {
             buffer: BytesMut::new(),
             held: None,
             patience: None,
+            limit: MAX_REQUEST,
             message: PhantomData,
         }
+    }
+
+    /// The same messages, which may have `limit` bytes.
+    pub(crate) fn with_limit(self, limit: u32) -> Self {
+        Self { limit, ..self }
     }
 
     /// The quotas of the connection.
@@ -107,8 +115,9 @@ impl<M: Message + Default> Messages<M> {
         if self.buffer.first() != Some(&0) {
             return Err(unreadable("it is compressed, which is not supported"));
         }
-        if length > MAX_REQUEST {
-            let words = format!("the request has {length} bytes, and the limit is {MAX_REQUEST}");
+        if length > self.limit {
+            let limit = self.limit;
+            let words = format!("the request has {length} bytes, and the limit is {limit}");
             return Err(ReadError::Status(Status::resource_exhausted(words)));
         }
         if self.held.is_none() && self.lacks(PREFIX + length) > self.data.len() {

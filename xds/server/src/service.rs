@@ -1,13 +1,15 @@
 //! The gRPC services: the aggregated one, and one for each type; each in both variants. Beside them
-//! are client status (`client_status`), health (`health`) and access logs (`access_log`).
+//! are client status (`client_status`), health (`health`), health discovery (`health_discovery`) and
+//! access logs (`access_log`).
 
 use std::pin::Pin;
 use std::sync::Arc;
 
 use hyper::body::Incoming;
-use ironmesh_xds_wire::{LoggedCall, Node, ResourceType};
+use ironmesh_xds_wire::pb::envoy::service::health::v3::HealthCheckSpecifier;
+use ironmesh_xds_wire::{EndpointReport, LoggedCall, Node, ResourceType};
 use rustls::pki_types::CertificateDer;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::Status;
@@ -29,6 +31,7 @@ use crate::variant::Variant;
 mod access_log;
 mod client_status;
 mod health;
+mod health_discovery;
 mod names;
 mod run;
 
@@ -37,7 +40,7 @@ use names::Discovery;
 /// The number of responses that may wait for a slow reader: no type ever has more than one.
 const MAX_WAITING_RESPONSES: usize = 16;
 
-/// Decides which clients may connect, and receives the calls that they report.
+/// Decides which clients may connect, and receives the calls and the health that they report.
 pub trait Admission: Send + Sync + 'static {
     /// Decides about a new stream by the peer's verified certificate, which the reported node can
     /// only contradict. Returns the identity of the client.
@@ -61,6 +64,22 @@ pub trait Admission: Send + Sync + 'static {
     /// verified. An implementation must limit what it keeps, and must not block.
     fn logged(&self, client: &ClientKey, calls: Vec<LoggedCall>) {
         let _ = (client, calls);
+    }
+
+    /// The endpoints that a client probes from a new stream on, and their changes. Without a sender they stay.
+    fn health_checks(
+        &self,
+        client: &ClientKey,
+        node: &Node,
+    ) -> watch::Receiver<Arc<HealthCheckSpecifier>> {
+        let _ = (client, node);
+        watch::Sender::default().subscribe()
+    }
+
+    /// Receives the health of the endpoints that a client probes. Only the reporting client is
+    /// verified. An implementation must not block.
+    fn health_reported(&self, client: &ClientKey, endpoints: Vec<EndpointReport>) {
+        let _ = (client, endpoints);
     }
 }
 
@@ -154,6 +173,7 @@ impl Streams {
             access_log::NAME => self.access_log(method, request),
             client_status::NAME => self.client_status(method, request),
             health::NAME => self.health(method, request),
+            health_discovery::NAME => self.health_discovery(method, request),
             _ => match Discovery::of(service) {
                 Some(of) if method == of.delta => self.discover::<DeltaStream>(of.only, request),
                 Some(of) if method == of.stream => self.discover::<SotwStream>(of.only, request),

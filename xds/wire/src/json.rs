@@ -1,5 +1,6 @@
 //! Resources as canonical proto-JSON, for people and for golden tests. Keys are never shown.
 
+use prost::{Message, Name};
 use prost_reflect::{DynamicMessage, SerializeOptions};
 use serde_json::Value;
 
@@ -14,11 +15,18 @@ impl Resource {
 
     fn content(&self) -> Option<Value> {
         let body = self.redacted()?;
-        let name = body.type_url.rsplit('/').next()?;
-        let message =
-            DynamicMessage::decode(pool().get_message_by_name(name)?, &*body.value).ok()?;
-        message.serialize_with_options(serde_json::value::Serializer, &SerializeOptions::new()).ok()
+        json(body.type_url.rsplit('/').next()?, &body.value)
     }
+}
+
+/// A message without secrets as JSON.
+pub fn message_json<M: Message + Name>(message: &M) -> Value {
+    json(&M::full_name(), &message.encode_to_vec()).unwrap_or(Value::Null)
+}
+
+fn json(name: &str, bytes: &[u8]) -> Option<Value> {
+    let message = DynamicMessage::decode(pool().get_message_by_name(name)?, bytes).ok()?;
+    message.serialize_with_options(serde_json::value::Serializer, &SerializeOptions::new()).ok()
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ use crate::service::{Admission, StreamRejection};
 use crate::validity::Validity;
 
 mod calls;
+mod health_discovery;
 mod slow_readers;
 mod status;
 
