@@ -18,6 +18,7 @@ mod egress;
 mod external;
 pub mod fallback;
 pub mod handover;
+pub mod health_discovery;
 mod held_open;
 mod http;
 mod inbound;

@@ -13,6 +13,9 @@ pub(crate) const CALLERS: &str = "authz:";
 /// How the names of clusters end that lead to the applications behind a proxy.
 const LOCAL: &str = "|local";
 
+/// How the names of clusters end by which Envoy remembers that an application has passed its health check.
+const PASSED: &str = "|passed";
+
 /// How the names of clusters end that lead there by way of a rate limit service.
 const COUNTED: &str = "|counted";
 
@@ -59,6 +62,16 @@ pub fn callers_listener(port: &ServicePort) -> String {
 /// The cluster of the applications behind a proxy.
 pub fn local_cluster(port: &ServicePort) -> String {
     format!("{port}{LOCAL}")
+}
+
+/// The health check that tells whether an application has passed that of its [`local_cluster`] before.
+pub fn passed_cluster(port: &ServicePort) -> String {
+    format!("{port}{PASSED}")
+}
+
+/// The service port of a [`passed_cluster`].
+pub fn port_of_passed_cluster(name: &str) -> Option<ServicePort> {
+    name.strip_suffix(PASSED)?.parse().ok()
 }
 
 /// The cluster through which connections of a port go to be counted.

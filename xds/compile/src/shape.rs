@@ -93,7 +93,7 @@ pub(crate) fn ads() -> Option<ConfigSource> {
     })
 }
 
-fn socket_address(host: String, port: u16) -> SocketAddress {
+pub(crate) fn socket_address(host: String, port: u16) -> SocketAddress {
     SocketAddress {
         address: host,
         port_specifier: Some(PortSpecifier::PortValue(port.into())),
@@ -109,7 +109,7 @@ pub(crate) fn cidr(range: IpRange) -> CidrRange {
     }
 }
 
-fn socket(address: SocketAddress) -> Option<Address> {
+pub(crate) fn socket(address: SocketAddress) -> Option<Address> {
     Some(Address { address: Some(address::Address::SocketAddress(address)) })
 }
 
