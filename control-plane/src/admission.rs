@@ -9,13 +9,16 @@ use ironmesh_catalog::{
 use ironmesh_cert::peer::{VerifiedProxy, proxy_identity};
 use ironmesh_sidecar::envoy::MINIMUM_VERSION;
 use ironmesh_xds_server::{Admission, ClientKey, Completion, Peer, StreamRejection};
-use ironmesh_xds_wire::{EnvoyVersion, LoggedCall, Node};
+use ironmesh_xds_wire::pb::envoy::service::health::v3::HealthCheckSpecifier;
+use ironmesh_xds_wire::{EndpointReport, EnvoyVersion, LoggedCall, Node};
 use jiff::Timestamp;
 use rustls::pki_types::CertificateDer;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
+use tokio::time::Instant;
 
 use super::audit::Audit;
 use super::enrollment::{Alarms, CertificateAlarm};
+use super::health_discovery::HealthDiscovery;
 use super::journal::{Journal, claim};
 use super::node_metadata::node_metadata;
 use super::register::{CertificateFirstUse, Register};
@@ -37,6 +40,7 @@ pub(crate) struct ProxyAdmission {
     audit: Arc<Audit>,
     journal: Journal,
     alarms: Arc<Alarms>,
+    health: Arc<HealthDiscovery>,
     /// Held while first uses are written: those that come meanwhile are written together by the next holder.
     recording: Mutex<()>,
 }
@@ -48,8 +52,9 @@ impl ProxyAdmission {
         audit: Arc<Audit>,
         journal: Journal,
         alarms: Arc<Alarms>,
+        health: Arc<HealthDiscovery>,
     ) -> Self {
-        Self { trust_domain, register, audit, journal, alarms, recording: Mutex::default() }
+        Self { trust_domain, register, audit, journal, alarms, health, recording: Mutex::default() }
     }
 }
 
@@ -180,6 +185,27 @@ impl Admission for ProxyAdmission {
         let record = client.parse().ok().and_then(|id| self.register.get(id));
         if let Some(record) = record {
             self.audit.record_calls(&record, &calls);
+        }
+    }
+
+    /// What a proxy without an agent probes. Its join record and the active policy decide.
+    fn health_checks(
+        &self,
+        client: &ClientKey,
+        node: &Node,
+    ) -> watch::Receiver<Arc<HealthCheckSpecifier>> {
+        let record = client.parse().ok().and_then(|id| self.register.get(id));
+        match (record, node_metadata(node)) {
+            (Some(record), Ok(metadata)) => self.health.open(&record, metadata),
+            // Admission has found both, a moment ago.
+            _ => watch::Sender::default().subscribe(),
+        }
+    }
+
+    /// Records the health that an admitted proxy reports of its own applications.
+    fn health_reported(&self, client: &ClientKey, endpoints: Vec<EndpointReport>) {
+        if let Ok(id) = client.parse() {
+            self.health.report(id, endpoints, Instant::now());
         }
     }
 }

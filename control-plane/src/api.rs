@@ -44,6 +44,7 @@ use tokio::time::Instant;
 
 use super::audit::Audit;
 use super::enrollment::{Alarms, TokenTable, XdsAddresses};
+use super::health_discovery::HealthDiscovery;
 use super::journal::{self, CertificateHolder, Journal};
 use super::leave_table::LeaveTable;
 use super::metrics;
@@ -81,6 +82,7 @@ pub(crate) struct RunningControlPlane {
     pub(crate) tokens: Arc<TokenTable>,
     pub(crate) alarms: Arc<Alarms>,
     pub(crate) enrollment_counters: Arc<EnrollmentCounters>,
+    pub(crate) health_discovery: Arc<HealthDiscovery>,
     /// The servers of sidecars.
     pub(crate) sidecars: SidecarServers,
     /// The sidecar driver of proxies whose enrollment chooses none.
@@ -325,6 +327,7 @@ impl ControlPlane for RunningControlPlane {
             feeds: self.feeds.clone(),
             audit: Arc::clone(&self.audit),
             enrollment: Arc::clone(&self.enrollment_counters),
+            health_discovery: Arc::clone(&self.health_discovery),
         })
     }
 

@@ -15,6 +15,7 @@ mod audit;
 mod enrollment;
 pub mod envoy_check;
 pub mod forecast;
+mod health_discovery;
 mod health_table;
 mod journal;
 mod leave_table;

@@ -18,6 +18,7 @@ use prometheus_client::registry::{Registry, Unit};
 use tokio::sync::watch;
 
 use super::audit::Audit;
+use super::health_discovery::{HealthDiscovery, ReportOutcome};
 use super::policy_source::PolicyState;
 use super::reconciler::convergence::{Convergence, Lag};
 use super::reconciler::{EndpointsView, StatusFeeds};
@@ -32,6 +33,7 @@ pub(crate) struct Sources {
     pub(crate) feeds: StatusFeeds,
     pub(crate) audit: Arc<Audit>,
     pub(crate) enrollment: Arc<EnrollmentCounters>,
+    pub(crate) health_discovery: Arc<HealthDiscovery>,
 }
 
 /// All metrics, as text.
@@ -117,6 +119,10 @@ impl Collector for Sources {
         let lost: Vec<_> = lost.map(|(why, count)| (why.word(), count)).collect();
         let help = "Connections of machines that ended without a request, by reason";
         by_reason(&mut encoder, "enrollment_connections_lost", help, &lost)?;
+        let reports = &self.health_discovery.counters;
+        let reports = ReportOutcome::ALL.map(|outcome| (outcome.word(), reports.reports(outcome)));
+        let help = "Reports of Envoys about the health of their applications, by outcome";
+        by_reason(&mut encoder, "health_reports", help, &reports)?;
         synced(&mut encoder, &convergence)?;
         endpoints(&mut encoder, &self.feeds.endpoints.borrow())?;
         would_deny(&mut encoder, &self.audit)

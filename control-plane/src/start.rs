@@ -28,6 +28,7 @@ use crate::audit::Audit;
 use crate::enrollment::{
     Alarms, AttestationTrust, AzureJoins, MachineEnrollment, TokenTable, XdsAddresses,
 };
+use crate::health_discovery::HealthDiscovery;
 use crate::health_table::HealthTable;
 use crate::journal::{Journal, RecordedCertificates};
 use crate::leave_table::LeaveTable;
@@ -152,6 +153,8 @@ pub async fn start(
         listener: xds_listener.local_addr()?,
         advertise: settings.advertise.clone(),
     };
+    let health_discovery =
+        Arc::new(HealthDiscovery::new(Arc::clone(&health), feeds.snapshot.clone()));
     let enrollment = Arc::new(MachineEnrollment {
         mesh: mesh.clone(),
         authority: Arc::clone(&authority),
@@ -184,6 +187,7 @@ pub async fn start(
         Arc::clone(&audit),
         journal.clone(),
         Arc::clone(&alarms),
+        Arc::clone(&health_discovery),
     );
     let context = ServerContext {
         listener: xds_listener,
@@ -222,6 +226,7 @@ pub async fn start(
         tokens,
         alarms,
         enrollment_counters: Arc::clone(&enrollment_counters),
+        health_discovery: Arc::clone(&health_discovery),
         sidecars,
         sidecar_class: settings.sidecar_class.clone(),
         planning: Planning::default(),
@@ -237,6 +242,7 @@ pub async fn start(
     tasks.spawn(policy_source.run(shutdown.clone()));
     tasks.spawn(reconciler.run(shutdown.clone()));
     tasks.spawn(state_watch.run(shutdown.clone()));
+    tasks.spawn(health_discovery.follow(shutdown.clone()));
     if let Some(group) = group {
         tasks.spawn(group.run(shutdown.clone()));
     }
