@@ -91,11 +91,20 @@ pub struct NodeView {
 impl NodeView {
     /// What its bootstrap cannot do, if it is older than this version.
     pub fn bootstrap_limits(&self) -> Option<&'static str> {
-        let version = self.metadata.as_ref().and_then(|one| one.get("bootstrap_version"));
-        version.is_none().then_some(
-            "older than this version: a TCP withdrawal ends all callers' connections, and a revocation ends none. \
-             Restart ironmesh-envoy; without the agent, enroll the proxy again",
-        )
+        let of = |field| self.metadata.as_ref().and_then(|one| one.get(field));
+        let version = of("bootstrap_version").and_then(serde_json::Value::as_u64).unwrap_or(0);
+        let has_agent = of("certificates").is_some_and(|source| source == "agent");
+        match version {
+            0 => Some(
+                "older than this version: a TCP withdrawal ends all callers' connections, and a revocation ends none. \
+                 Restart ironmesh-envoy; without the agent, enroll the proxy again",
+            ),
+            1 if !has_agent => Some(
+                "older than this version: Envoy does not probe its applications, so their health is unknown. \
+                 Enroll the proxy again",
+            ),
+            _ => None,
+        }
     }
 }
 

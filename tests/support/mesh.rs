@@ -339,7 +339,9 @@ fn remove_withdrawals(folder: &Path) {
     assert_eq!(layers.len(), 1, "the bootstrap has one other layer");
     let metadata = bootstrap.pointer_mut("/node/metadata/ironmesh").unwrap();
     metadata.as_object_mut().unwrap().remove("bootstrap_version").unwrap();
-    bootstrap.as_object_mut().unwrap().remove("bootstrap_extensions").unwrap();
+    for later in ["bootstrap_extensions", "hds_config"] {
+        bootstrap.as_object_mut().unwrap().remove(later).unwrap();
+    }
     fs::write(&file, bootstrap.to_string()).unwrap();
 }
 

@@ -56,8 +56,9 @@ impl NodeMetadata {
         "bootstrap_version",
     ];
 
-    /// The version of bootstraps written now. Version 1 added the runtime layer for withdrawals and internal listeners.
-    pub const BOOTSTRAP_VERSION: u32 = 1;
+    /// The version of bootstraps written now. Version 1 added the runtime layer for withdrawals and internal listeners,
+    /// version 2 health discovery for Envoys without an agent.
+    pub const BOOTSTRAP_VERSION: u32 = 2;
 
     /// Whether a withdrawal from a TCP port can end only the withdrawn caller's connections (docs/decisions/0079).
     pub fn ends_single_callers(&self) -> bool {

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use ironmesh_catalog::NodeMetadata;
+use ironmesh_catalog::{CertificateSource, NodeMetadata};
 use serde_json::{Value, json};
 
 use super::{
@@ -72,7 +72,7 @@ impl Bootstrap<'_> {
             .chain(self.agent_cluster())
             .chain(self.certificates_cluster())
             .collect();
-        json!({
+        let mut bootstrap = json!({
             "node": {
                 "id": workload.id.to_string(),
                 "cluster": workload.service.to_string(),
@@ -133,7 +133,18 @@ impl Bootstrap<'_> {
                     "max_active_downstream_connections": MAX_CONNECTIONS,
                 },
             }]},
-        })
+        });
+        // Beside an agent, the agent probes the applications.
+        let probes_applications = workload.metadata.certificates == CertificateSource::Ads;
+        if let Some(fields) = bootstrap.as_object_mut().filter(|_| probes_applications) {
+            let config = json!({
+                "api_type": "GRPC",
+                "transport_api_version": "V3",
+                "grpc_services": [{ "envoy_grpc": { "cluster_name": CONTROL_PLANE_CLUSTER } }],
+            });
+            fields.insert("hds_config".to_owned(), config);
+        }
+        bootstrap
     }
 
     fn control_plane_cluster(&self) -> Value {

@@ -23,12 +23,13 @@ pub enum OverlayError {
 }
 
 /// The fields that the mesh owns, with everything in them.
-const OWNED: [&str; 6] = [
+const OWNED: [&str; 7] = [
     "node.id",
     "node.cluster",
     "node.metadata.ironmesh",
     "admin.address",
     "dynamic_resources",
+    "hds_config",
     "static_resources.secrets",
 ];
 

@@ -39,6 +39,19 @@ fn joined(arguments: &[OsString]) -> String {
 }
 
 #[test]
+fn envoy_without_an_agent_probes_by_health_discovery() {
+    let by_hand = workload();
+    let mut with_agent = workload();
+    with_agent.metadata.certificates = CertificateSource::Agent;
+    let read = bootstrap(&by_hand, &DriverSettings::default());
+    let cluster = &read["hds_config"]["grpc_services"][0]["envoy_grpc"]["cluster_name"];
+    assert_eq!(*cluster, CONTROL_PLANE_CLUSTER);
+    assert_eq!(read["node"]["metadata"]["ironmesh"]["bootstrap_version"], 2);
+    let read = bootstrap(&with_agent, &DriverSettings::default());
+    assert_eq!(read.get("hds_config"), None, "the agent probes");
+}
+
+#[test]
 fn missing_envoy_settings_have_defaults() {
     let read = settings(json!({})).unwrap();
     assert_eq!(read, DriverSettings::default());
