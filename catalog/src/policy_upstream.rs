@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::finding::Spot;
 use crate::name::{Name, ServiceName};
+use crate::service::Port;
 
 /// An upstream of a service in policy: a local port of its proxies that leads to another service.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +28,25 @@ pub enum PortReference {
     Name(Name),
 }
 
+impl PortReference {
+    /// Whether it means this port.
+    pub fn matches(&self, port: &Port) -> bool {
+        match self {
+            Self::Number(number) => port.number == *number,
+            Self::Name(name) => port.name == *name,
+        }
+    }
+}
+
+impl fmt::Display for PortReference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Name(name) => name.fmt(f),
+        }
+    }
+}
+
 impl PolicyUpstream {
     /// The least local port: programs need a privilege to listen on lower ones.
     pub const MIN_LOCAL_PORT: u16 = 1024;
@@ -45,10 +65,8 @@ impl PolicyUpstream {
 impl fmt::Display for PolicyUpstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.service)?;
-        match &self.port {
-            Some(PortReference::Number(number)) => write!(f, ":{number}")?,
-            Some(PortReference::Name(name)) => write!(f, ":{name}")?,
-            None => {}
+        if let Some(port) = &self.port {
+            write!(f, ":{port}")?;
         }
         write!(f, "={}", self.local_port)
     }

@@ -9,7 +9,7 @@ use std::fmt;
 use crate::codes::{FLAG_OVERRIDDEN, UPSTREAMS_CONFLICT};
 use crate::finding::{Finding, Spot};
 use crate::name::ServiceName;
-use crate::policy_upstream::{PolicyUpstream, PortReference};
+use crate::policy_upstream::PolicyUpstream;
 use crate::proxy::{HostUpstream, Proxy, Upstream};
 use crate::service::{Port, Service};
 use crate::snapshot::Snapshot;
@@ -18,10 +18,7 @@ impl PolicyUpstream {
     /// The port to call; `None` unless the reference names exactly one port of `service`.
     pub fn port_of<'a>(&self, service: &'a Service) -> Option<&'a Port> {
         match (&self.port, service.ports.as_slice()) {
-            (Some(PortReference::Number(number)), _) => service.port(*number),
-            (Some(PortReference::Name(name)), ports) => {
-                ports.iter().find(|port| port.name == *name)
-            }
+            (Some(reference), ports) => ports.iter().find(|port| reference.matches(port)),
             (None, [only]) => Some(only),
             (None, _) => None,
         }

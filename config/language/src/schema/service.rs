@@ -174,8 +174,8 @@ const HEALTH: Shape = Shape {
         },
         Key {
             name: "port",
-            about: "Number of the service port whose application is probed, at its target port.",
-            form: PORT,
+            about: "The service port whose application is probed, at its target port: its number or name.",
+            form: Form::PortOrName,
             left_out: WhenOmitted::Means("the only port; required with several ports"),
         },
         Key {

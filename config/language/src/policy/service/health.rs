@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ironmesh_catalog::{HealthCheck, Port, Probe, StatusRange};
 
+use super::upstreams::read_port_reference;
 use crate::codes;
 use crate::duration;
 use crate::table::{FindingReported, Table, Value};
@@ -79,15 +80,16 @@ fn read_port(
     ports: Option<&[Port]>,
 ) -> Result<Option<Port>, FindingReported> {
     let known = |ports: &[Port]| {
-        let numbers: Vec<_> = ports.iter().map(|port| port.number.to_string()).collect();
-        format!("the service has port {}", numbers.join(", "))
+        let port = |port: &Port| format!("{} (`{}`)", port.number, port.name);
+        let all: Vec<_> = ports.iter().map(port).collect();
+        format!("the service has port {}", all.join(", "))
     };
     let given = table.optional("port", |value| {
-        let number = value.port()?;
+        let reference = read_port_reference(value)?;
         let Some(ports) = ports else { return Ok(None) };
-        let found = ports.iter().find(|port| port.number == number).cloned();
+        let found = ports.iter().find(|port| reference.matches(port)).cloned();
         let unknown = || {
-            let message = format!("the service has no port `{number}`");
+            let message = format!("the service has no port `{reference}`");
             let finding = value.error(codes::NOT_FOUND, message).label("unknown port");
             value.report(finding.help(known(ports)))
         };

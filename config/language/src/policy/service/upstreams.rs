@@ -34,7 +34,7 @@ pub(super) fn read(
             });
             Ok((service, value.spot()))
         });
-        let port = table.optional("port", read_port);
+        let port = table.optional("port", read_port_reference);
         let local_port = table.required("local_port", |value| {
             let number = read_local_port(value, ports)?;
             if let Some(first) = local_ports.get(&number) {
@@ -67,8 +67,8 @@ fn read_service(value: Value<'_>, home: Option<&Name>) -> Result<ServiceName, Fi
     }
 }
 
-/// A port of the other service: its number or its name.
-fn read_port(value: Value<'_>) -> Result<PortReference, FindingReported> {
+/// A port of a service: its number or its name.
+pub(super) fn read_port_reference(value: Value<'_>) -> Result<PortReference, FindingReported> {
     match value.string_if_any() {
         Some(_) => value.name().map(PortReference::Name),
         None => value.port().map(PortReference::Number),

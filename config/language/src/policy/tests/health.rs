@@ -64,6 +64,8 @@ fn each_kind_of_probe_is_read() {
     assert_eq!(probe("command = \"check-it\""), Probe::Command { name });
     let second = check(&format!("{PORTS}health = {{ http = {{ path = \"/\" }}, port = 81 }}"));
     assert!(matches!(second.probe, Probe::Http { http2: true, .. }) && second.port == 81);
+    let named = check(&format!("{PORTS}health = {{ tcp = {{}}, port = \"b\" }}"));
+    assert_eq!(named.port, 81, "a name");
 }
 
 #[test]
