@@ -15,24 +15,28 @@ mod command;
 mod grpc;
 mod http;
 mod probe;
+mod reconnects;
 mod table;
 #[cfg(test)]
 mod tests;
 mod tracker;
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use ironmesh_catalog::backoff::Backoff;
 use ironmesh_catalog::text::chain;
 use ironmesh_enrollment::{EnrollmentClient, HealthAnswer, HealthReport};
 use jiff::Timestamp;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::activity::AgentState;
 use crate::error::AgentError;
 use crate::machine_folder::ProxyFiles;
 use crate::settings::AgentSettings;
+use crate::supervised::application_address;
 use crate::traffic::TrafficReader;
+use reconnects::Reconnects;
 use table::ProbeTable;
 
 /// The least time between two reports.
@@ -46,6 +50,9 @@ const MOST_WAIT: Duration = Duration::from_secs(8);
 /// knows no such report.
 const REJECTED_WAIT: Duration = Duration::from_secs(60);
 
+/// After a new connection of Envoy, the next report is due within this part of the interval.
+const RECONNECT_SHARE: u32 = 10;
+
 /// The longest interval that a control plane may set.
 const MOST_INTERVAL: Duration = Duration::from_secs(600);
 
@@ -55,21 +62,31 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// Probes the applications of the enrolled proxy and reports their health, with the traffic, until it is dropped, which ends
 /// all probes.
 pub(crate) async fn report_health(settings: &AgentSettings, state: &AgentState) {
-    let mut probes = ProbeTable::new(settings, state.clone());
+    let address = application_address(settings).unwrap_or_else(|error| {
+        tracing::warn!(
+            error = chain(&error),
+            action = "probing at 127.0.0.1",
+            "the address of the applications is unknown"
+        );
+        IpAddr::V4(Ipv4Addr::LOCALHOST)
+    });
+    let mut probes = ProbeTable::new(settings, address, state.clone());
     let mut traffic = TrafficReader::new(settings);
+    let mut reconnects = Reconnects::default();
     let mut backoff = Backoff::new(LEAST_WAIT, MOST_WAIT);
     let mut is_failing = false;
     loop {
         let sent_at = Instant::now();
         let report = HealthReport { traffic: traffic.report(), ..probes.report() };
-        let next = match send(settings, &report).await {
+        let (next, spread) = match send(settings, &report).await {
             Ok(answer) => {
                 backoff.reset();
                 is_failing = false;
                 let interval = Duration::from_secs(answer.report_in_seconds.max(1));
+                let interval = interval.min(MOST_INTERVAL);
                 probes.replace(answer.probes);
                 traffic.acknowledged(answer.traffic_in_seconds.map(Duration::from_secs));
-                sent_at + interval.min(MOST_INTERVAL)
+                (sent_at + interval, interval / RECONNECT_SHARE)
             }
             Err(error) => {
                 let is_rejected =
@@ -85,7 +102,12 @@ pub(crate) async fn report_health(settings: &AgentSettings, state: &AgentState) 
                     tracing::warn!(error = text, retry_in = ?wait, "cannot report the health of applications");
                 }
                 state.health_report_failed(&text, Timestamp::now());
-                sleep_until(Instant::now() + wait).await;
+                tokio::select! {
+                    () = sleep(wait) => {}
+                    () = reconnects.next(settings), if !is_rejected => {
+                        sleep(LEAST_WAIT.mul_f64(fastrand::f64())).await;
+                    }
+                }
                 traffic.read_if_due().await;
                 continue;
             }
@@ -94,6 +116,11 @@ pub(crate) async fn report_health(settings: &AgentSettings, state: &AgentState) 
             () = sleep_until(next) => {}
             () = probes.changed() => sleep_until(sent_at + LEAST_GAP).await,
             () = traffic.wait_until_due(sent_at) => {}
+            () = reconnects.next(settings), if !probes.is_empty() => {
+                // All agents see a restart of the control plane at once.
+                let due = (sent_at + LEAST_GAP).max(Instant::now() + spread.mul_f64(fastrand::f64()));
+                sleep_until(due.min(next)).await;
+            }
         }
     }
 }

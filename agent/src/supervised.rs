@@ -1,6 +1,7 @@
 //! The Envoy of this machine under its supervisor: what the settings and the record of the workload make of it, and the leave
 //! request of its drain.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -180,6 +181,14 @@ fn with_settings(workload: Workload, settings: &AgentSettings) -> Workload {
         None => workload.admin,
     };
     Workload { metadata, admin, ..workload }
+}
+
+/// The address of the applications: to which Envoy forwards calls.
+pub(crate) fn application_address(settings: &AgentSettings) -> Result<IpAddr, PatchFolderError> {
+    let workload = read_workload(&settings.folder)?;
+    let enrolled = workload.and_then(|workload| workload.metadata.app_address);
+    let address = settings.listeners.app_address.or(enrolled);
+    Ok(address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)))
 }
 
 /// Where Envoy serves its admin interface.

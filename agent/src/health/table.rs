@@ -1,7 +1,7 @@
 //! The probes of this machine: one task for each, and their states.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,11 +50,11 @@ struct Probed {
 
 impl ProbeTable {
     /// No probes yet.
-    pub(super) fn new(settings: &AgentSettings, state: AgentState) -> Self {
+    pub(super) fn new(settings: &AgentSettings, address: IpAddr, state: AgentState) -> Self {
         state.probes(Vec::new());
         let shared = Shared { probes: Mutex::default(), changed: Notify::new(), state };
         Self {
-            address: settings.listeners.app_address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+            address,
             commands: Arc::new(settings.commands.clone()),
             shared: Arc::new(shared),
             tasks: JoinSet::new(),
@@ -99,6 +99,11 @@ impl ProbeTable {
             self.handles.insert(key, self.tasks.spawn(task));
         }
         self.shared.show(&known);
+    }
+
+    /// Whether there are no probes.
+    pub(super) fn is_empty(&self) -> bool {
+        self.handles.is_empty()
     }
 
     /// The states of all probes.
