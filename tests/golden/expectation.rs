@@ -3,12 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
+use std::time::Duration;
 
 use fs_err as fs;
+use ironmesh_catalog::CertificateSource;
 use ironmesh_xds_compile::Compiled;
+use ironmesh_xds_compile::health_discovery::health_check_specifier;
+use ironmesh_xds_wire::message_json;
 use serde_json::{Map, Value, json};
 
-use crate::case::Case;
+use crate::case::{Case, CompiledProxy};
 
 /// The number of lines shown of a difference, and the number before it.
 const SHOWN: usize = 12;
@@ -42,6 +46,18 @@ fn files(case: &Case) -> Files {
         .iter()
         .map(|one| (format!("{}.json", one.label), format!("{:#}\n", to_json(&one.compiled))))
         .collect();
+    let snapshot = case.snapshot();
+    for CompiledProxy { label, proxy, .. } in &compiled {
+        let by_hand = proxy.metadata.certificates == CertificateSource::Ads;
+        let probed = snapshot.as_ref().filter(|_| by_hand);
+        let probed = probed.map(|snapshot| snapshot.probed_applications(&proxy.record));
+        let (probed, address) = (probed.unwrap_or_default(), proxy.app_address());
+        let specifier = health_check_specifier(&probed, address, Duration::from_secs(1));
+        if !specifier.cluster_health_checks.is_empty() {
+            let text = format!("{:#}\n", message_json(&specifier));
+            files.insert(format!("{label}.health-checks.json"), text);
+        }
+    }
     let findings = case.findings(&compiled);
     if !findings.is_empty() {
         files.insert("findings.txt".to_owned(), findings);

@@ -1,151 +1,35 @@
-//! Applications that fail beside a real Envoy whose agent probes them: their callers' endpoints follow.
+//! Applications that fail beside real Envoys: their callers' endpoints follow. Each case runs with applications that an agent
+//! probes, and with applications that an Envoy probes which runs by hand.
 
-use std::collections::BTreeMap;
+mod probes;
+mod shop;
 
 use http::StatusCode;
-use ironmesh_tests::{App, Load, Mesh, Programs, REQUESTS_PER_FAULT, eventually, get_once};
-use serde_json::Value;
+use ironmesh_tests::{Programs, REQUESTS_PER_FAULT, eventually};
 
-use super::SHORT;
-use super::joined::Machine;
-use crate::bookstore::ensure_status;
-use crate::enrollment::text;
+use shop::{HTTP, Kind, Shop};
 
-const POLICY: &str = r#"
-[[service]]
-name = "store"
-ports = [{ name = "web", port = 14001, protocol = "http", target_port = 8080 }]
-[service.health]
-http = { path = "/healthz" }
-interval = "1s"
-timeout = "1s"
-unhealthy_threshold = 2
-healthy_threshold = 2
+/// The flaps of a test, which take some seconds each.
+const FLAPS: u32 = 12;
 
-[[service]]
-name = "buyer"
-
-[[http_route_group]]
-name = "all"
-matches = [{ name = "all" }]
-
-[[traffic_target]]
-name = "store"
-destination = { name = "store" }
-sources = [{ name = "buyer" }]
-rules = [{ kind = "HTTPRouteGroup", name = "all" }]
-"#;
-
-const UPSTREAMS: &str = r#"upstreams = ["default/store=14001"]"#;
-
-/// The hosts of the servers, and that of the buyer.
-const SERVERS: [u8; 2] = [21, 22];
-const BUYER: u8 = 11;
-
-/// Two servers and a buyer.
-struct Shop {
-    mesh: Mesh,
-    servers: Vec<Machine>,
-    buyer: Machine,
-}
-
-async fn app(mesh: &Mesh, host: u8) -> App {
-    App::http1(&format!("store-{host}"), mesh.loopback().socket(host, 8080)).await
-}
-
-impl Shop {
-    async fn start(programs: &Programs) -> Self {
-        let mesh = Mesh::start(programs, &[("policy.toml", POLICY)]).await;
-        let mut servers = Vec::new();
-        for host in SERVERS {
-            let services = ["default/store"];
-            servers.push(Machine::start(&mesh, programs, host, &services, ("", SHORT)).await);
-        }
-        let services = ["default/buyer"];
-        let buyer = Machine::start(&mesh, programs, BUYER, &services, (UPSTREAMS, SHORT)).await;
-        Self { mesh, servers, buyer }
-    }
-
-    /// The health of each server's endpoint, and who probes it, as operators see it.
-    async fn healths(&self) -> Vec<(String, Option<String>)> {
-        let shown = self.mesh.run(&["endpoints", "default/store", "--output", "json"]).await;
-        let shown: Value = serde_json::from_str(&text(&shown)).unwrap();
-        let rows = shown["services"][0]["endpoints"].as_array().unwrap();
-        let row = |row: &Value| {
-            let source = row["health_source"].as_str().map(str::to_owned);
-            let health = row["health"].as_str().unwrap().to_owned();
-            (row["address"].as_str().unwrap().to_owned(), (health, source))
-        };
-        let by_address: BTreeMap<_, _> = rows.iter().map(row).collect();
-        by_address.into_values().collect()
-    }
-
-    async fn wait_for(&self, healths: [&str; 2]) {
-        eventually("the health of the applications", async || {
-            let shown = self.healths().await;
-            let is_equal = shown.iter().map(|(health, _)| &**health).eq(healths);
-            if is_equal { Ok(()) } else { Err(format!("{shown:?}")) }
-        })
-        .await;
-    }
-
-    /// The status of the mesh, with its exit code.
-    async fn status(&self) -> (Option<i32>, String) {
-        let run = self.mesh.run(&["status"]).await;
-        (run.status.code(), String::from_utf8_lossy(&run.stdout).into_owned())
-    }
-
-    /// Waits until the status has this text.
-    async fn wait_for_status(&self, expected: &str) {
-        eventually(expected, async || {
-            let (_, status) = self.status().await;
-            if status.contains(expected) { Ok(()) } else { Err(status) }
-        })
-        .await;
-    }
-
-    /// Waits until calls of the buyer have this status.
-    async fn wait_for_answer(&self, status: u16) {
-        eventually("the status of calls", async || {
-            ensure_status(&get_once(self.buyer.socket(14001), "/", &[]).await?, status)
-        })
-        .await;
-    }
-
-    /// Waits until Envoy of the buyer has this many healthy hosts.
-    async fn wait_for_hosts(&self, hosts: u64) {
-        eventually("the endpoints of the buyer", async || {
-            let stats = self.buyer.stats("store.14001.membership_healthy").await;
-            if stats.values().any(|healthy| *healthy == hosts) {
-                Ok(())
-            } else {
-                Err(format!("{stats:?}"))
-            }
-        })
-        .await;
-    }
-
-    fn load(&self) -> Load {
-        Load::start(self.buyer.socket(14001), "store", "/")
-    }
+#[tokio::test(flavor = "multi_thread")]
+async fn application_that_the_agent_probes_fails_and_returns() {
+    fail_and_return(Kind::Agent).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn failing_application_leaves_its_callers_and_returns() {
+async fn application_that_envoy_probes_fails_and_returns() {
+    fail_and_return(Kind::Envoy).await;
+}
+
+async fn fail_and_return(kind: Kind) {
     let Some(programs) = Programs::find() else { return };
-    let mut shop = Shop::start(&programs).await;
+    let mut shop = Shop::start(&programs, kind, HTTP).await;
     // No application listens yet: a slow start is unknown, and never unhealthy.
-    eventually("a failed probe", async || {
-        let status = shop.servers[0].agent_status(&shop.mesh).await;
-        let probe = &status["probes"][0];
-        let is_failed = probe["state"] == "unknown" && probe["last_error"].is_string();
-        if is_failed { Ok(()) } else { Err(format!("{status:#}")) }
-    })
-    .await;
-    assert!(shop.healths().await.iter().all(|(health, _)| health == "unknown"));
-    let [first, second] = [app(&shop.mesh, 21).await, app(&shop.mesh, 22).await];
+    shop.wait_for_unknown("the health of its application is unknown").await;
+    shop.wait_for_hosts(2).await;
+    let [first, second] = [shop.app(21).await, shop.app(22).await];
     shop.wait_for(["healthy", "healthy"]).await;
-    assert!(shop.healths().await.iter().all(|(_, source)| source.as_deref() == Some("agent")));
     shop.wait_for_hosts(2).await;
 
     // One answers errors: it leaves, and the others lose no request, nor does its return fail one.
@@ -181,8 +65,75 @@ async fn failing_application_leaves_its_callers_and_returns() {
     assert_eq!(shop.status().await.0, Some(1));
     shop.mesh.restart_control_plane().await;
     shop.wait_for(["unhealthy", "unhealthy"]).await;
-    let _back = [app(&shop.mesh, 21).await, app(&shop.mesh, 22).await];
+    let _back = [shop.app(21).await, shop.app(22).await];
     shop.wait_for(["healthy", "healthy"]).await;
     shop.wait_for_answer(200).await;
+    shop.wait_for_hosts(2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn flaps_that_the_agent_reports_are_not_stored() {
+    flap(Kind::Agent).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn flaps_that_envoy_reports_are_not_stored() {
+    flap(Kind::Envoy).await;
+}
+
+async fn flap(kind: Kind) {
+    let Some(programs) = Programs::find() else { return };
+    let shop = Shop::start(&programs, kind, HTTP).await;
+    let [first, _second] = [shop.app(21).await, shop.app(22).await];
+    shop.wait_for(["healthy", "healthy"]).await;
+    shop.wait_for_hosts(2).await;
+    let before = shop.store_writes();
+    for _ in 0..FLAPS {
+        first.answer_with(StatusCode::SERVICE_UNAVAILABLE);
+        shop.wait_for_hosts(1).await;
+        first.answer_with(StatusCode::OK);
+        shop.wait_for_hosts(2).await;
+    }
+    // Something else may be stored meanwhile, such as the end of the start.
+    let writes = shop.store_writes() - before;
+    assert!(writes < u64::from(FLAPS) / 2, "{writes} writes in {FLAPS} flaps");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_reports_go_on_after_a_restart_of_the_control_plane() {
+    restart(Kind::Agent).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn envoy_reports_go_on_after_a_restart_of_the_control_plane() {
+    restart(Kind::Envoy).await;
+}
+
+async fn restart(kind: Kind) {
+    let Some(programs) = Programs::find() else { return };
+    let mut shop = Shop::start(&programs, kind, HTTP).await;
+    let [first, _second] = [shop.app(21).await, shop.app(22).await];
+    shop.wait_for(["healthy", "healthy"]).await;
+    shop.wait_for_hosts(2).await;
+    let changes = "cluster.default/store|14001.membership_change";
+    let before = shop.buyer.stat(changes).await;
+
+    // Healthy applications stay, also while nobody has reported yet.
+    let load = shop.load();
+    shop.mesh.restart_control_plane().await;
+    shop.wait_for(["healthy", "healthy"]).await;
+    load.wait_for_requests(REQUESTS_PER_FAULT).await;
+    load.finish().await.assert_undisturbed();
+    assert_eq!(shop.buyer.stat(changes).await, before, "no endpoint has left or returned");
+
+    // One that fails afterwards leaves, and stays away although the control plane forgets.
+    first.answer_with(StatusCode::SERVICE_UNAVAILABLE);
+    shop.wait_for(["unhealthy", "healthy"]).await;
+    shop.wait_for_hosts(1).await;
+    shop.mesh.restart_control_plane().await;
+    shop.wait_for(["unhealthy", "healthy"]).await;
+    shop.wait_for_hosts(1).await;
+    first.answer_with(StatusCode::OK);
+    shop.wait_for(["healthy", "healthy"]).await;
     shop.wait_for_hosts(2).await;
 }
