@@ -137,3 +137,16 @@ async fn restart(kind: Kind) {
     shop.wait_for(["healthy", "healthy"]).await;
     shop.wait_for_hosts(2).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn envoy_with_an_earlier_bootstrap_serves_with_unknown_health() {
+    let Some(programs) = Programs::find() else { return };
+    let shop = Shop::start_with_first_bootstrap(&programs).await;
+    let app = shop.app(21).await;
+    shop.wait_for_answer(200).await;
+    app.answer_with(StatusCode::SERVICE_UNAVAILABLE);
+    shop.wait_for_answer(503).await;
+    let rows = shop.rows().await;
+    assert!(rows.iter().all(|row| row.health == "unknown" && row.source.is_none()), "{rows:?}");
+    shop.wait_for_hosts(1).await;
+}

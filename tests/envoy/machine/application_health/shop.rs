@@ -81,6 +81,10 @@ pub(super) fn policy(probe: &str) -> String {
     format!("{SERVICE}{probe}\n{times}{REST}")
 }
 
+async fn buyer(mesh: &Mesh) -> Envoy {
+    mesh.envoy(&ProxyOptions::new("default/buyer", BUYER).upstream("default/store=14001")).await
+}
+
 impl Shop {
     /// Starts the shop. The agents have the settings of `[commands]`.
     pub(super) async fn start(programs: &Programs, kind: Kind, probe: &str) -> Self {
@@ -99,9 +103,18 @@ impl Shop {
                 }
             }
         }
-        let buyer = ProxyOptions::new("default/buyer", BUYER).upstream("default/store=14001");
-        let buyer = mesh.envoy(&buyer).await;
+        let buyer = buyer(&mesh).await;
         Self { mesh, kind, machines, _envoys: envoys, buyer }
+    }
+
+    /// Starts a shop with one server, whose Envoy has a bootstrap from before there was health discovery.
+    pub(super) async fn start_with_first_bootstrap(programs: &Programs) -> Self {
+        let mesh = Mesh::start(programs, &[("policy.toml", &policy(HTTP))]).await;
+        let [first, _] = SERVERS;
+        let server = ProxyOptions::new("default/store", first).first_bootstrap();
+        let envoys = vec![mesh.envoy(&server).await];
+        let buyer = buyer(&mesh).await;
+        Self { mesh, kind: Kind::Envoy, machines: Vec::new(), _envoys: envoys, buyer }
     }
 
     /// Starts the application of a server.
