@@ -4,7 +4,6 @@ use std::fmt;
 
 use crate::finding::Spot;
 use crate::name::{Name, ServiceName};
-use crate::service::Port;
 
 /// An upstream of a service in policy: a local port of its proxies that leads to another service.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,16 +25,6 @@ pub enum PortReference {
     Number(u16),
     /// Its name.
     Name(Name),
-}
-
-impl PortReference {
-    /// Whether it means this port.
-    pub fn matches(&self, port: &Port) -> bool {
-        match self {
-            Self::Number(number) => port.number == *number,
-            Self::Name(name) => port.name == *name,
-        }
-    }
 }
 
 impl fmt::Display for PortReference {

@@ -9,10 +9,20 @@ use std::fmt;
 use crate::codes::{FLAG_OVERRIDDEN, UPSTREAMS_CONFLICT};
 use crate::finding::{Finding, Spot};
 use crate::name::ServiceName;
-use crate::policy_upstream::PolicyUpstream;
+use crate::policy_upstream::{PolicyUpstream, PortReference};
 use crate::proxy::{HostUpstream, Proxy, Upstream};
 use crate::service::{Port, Service};
 use crate::snapshot::Snapshot;
+
+impl PortReference {
+    /// Whether it means this port.
+    pub fn matches(&self, port: &Port) -> bool {
+        match self {
+            Self::Number(number) => port.number == *number,
+            Self::Name(name) => port.name == *name,
+        }
+    }
+}
 
 impl PolicyUpstream {
     /// The port to call; `None` unless the reference names exactly one port of `service`.

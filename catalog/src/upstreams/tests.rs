@@ -7,7 +7,6 @@ use crate::endpoint_source::EndpointSource;
 use crate::finding::Spot;
 use crate::identity::TrustDomain;
 use crate::name::{Domain, ServiceAccount};
-use crate::policy_upstream::PortReference;
 use crate::proxy::{JoinRecord, NodeMetadata, ProxyId};
 use crate::service::{EscapedSlashes, Mode, Protocol, Visibility};
 use crate::snapshot::{Inputs, LeavingProxies, Mesh, Records};

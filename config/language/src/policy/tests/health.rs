@@ -129,7 +129,7 @@ fn health_check_needs_an_application_of_the_mesh() {
     assert!(without.contains("a service without ports has no application to probe"), "{without}");
     let several = finding_in(&format!("{PORTS}health = {{ tcp = {{}} }}"));
     assert!(several.contains("a health check of a service with several ports needs `port`"));
-    assert!(several.contains("the service has port 80, 81"), "{several}");
+    assert!(several.contains("the service has port 80 (`a`), 81 (`b`)"), "{several}");
     let external = "external = true\nhostname = \"a.example\"\n";
     let external = finding_in(&format!("{PORT}{external}health = {{ tcp = {{}} }}"));
     assert!(external.contains("an external service has no health check"), "{external}");
