@@ -34,7 +34,7 @@ static = [{ address = "10.0.0.9" }]
 "#;
 
 /// The families and their types.
-const FAMILIES: [(&str, &str); 26] = [
+const FAMILIES: [(&str, &str); 27] = [
     ("ironmesh_audit_would_deny", "counter"),
     ("ironmesh_convergence_seconds", "histogram"),
     ("ironmesh_endpoints_services", "gauge"),
@@ -43,6 +43,7 @@ const FAMILIES: [(&str, &str); 26] = [
     ("ironmesh_endpoints_services_stale", "gauge"),
     ("ironmesh_enrollment_connections_lost", "counter"),
     ("ironmesh_enrollment_requests", "counter"),
+    ("ironmesh_health_reports", "counter"),
     ("ironmesh_mesh_findings", "gauge"),
     ("ironmesh_policy_stale", "gauge"),
     ("ironmesh_provider_stale", "gauge"),
