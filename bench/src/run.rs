@@ -7,6 +7,7 @@ mod large_policy;
 mod machines;
 mod operations;
 mod parts;
+mod reports;
 mod traffic;
 
 use std::path::{Path, PathBuf};
@@ -34,7 +35,7 @@ pub enum Part {
     Policy,
     /// Operators' requests: the wait for a policy revision, and the list of proxies
     Operations,
-    /// Machines that enroll by tokens and renew, all at once
+    /// Machines that enroll by tokens and renew, all at once, and report health and traffic
     Machines,
     /// Withdrawal and restoration of a grant, with two real Envoys
     Grants,

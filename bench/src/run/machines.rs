@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::{RunOptions, idle_agent};
+use super::{RunOptions, idle_agent, reports};
 use crate::fleet::Fleet;
 use crate::measure::{Scope, arrival, median};
 use crate::measured_control_plane::MeasuredControlPlane;
@@ -35,8 +35,8 @@ const PAUSE: Duration = Duration::from_millis(300);
 const RENEWAL_BUDGET: f64 = 60_000.0;
 
 /// An enrolled machine.
-struct Machine {
-    identity: MachineIdentity,
+pub(super) struct Machine {
+    pub(super) identity: MachineIdentity,
     request: String,
     roots: String,
 }
@@ -65,10 +65,11 @@ async fn rows(
     let (begin, before) = (Instant::now(), cpu(server)?);
     let renewing = tokio::spawn(run_all(renewals));
     let beside = changes(options, subject, &fleet).await?;
-    renewing.await??;
+    let machines = renewing.await??;
     let renewed = (begin.elapsed(), cpu_since(server, before)?);
     fleet.quiet(PAUSE, options.patience).await?;
 
+    let reports = reports::measure(subject, machines).await?;
     let idle = idle_agent(options, subject).await?;
     let each = |cpu: Duration| cpu.as_secs_f64() * 1e6 / 1000.0;
     let rows = vec![
@@ -89,7 +90,7 @@ async fn rows(
             milliseconds(slowest(&beside)),
         ),
     ];
-    Ok(rows.into_iter().chain(idle).collect())
+    Ok(rows.into_iter().chain(reports).chain(idle).collect())
 }
 
 /// The agent of one more machine.
@@ -143,10 +144,11 @@ fn slowest(times: &[Duration]) -> Duration {
     times.iter().max().copied().unwrap_or_default()
 }
 
-type Call = std::pin::Pin<Box<dyn Future<Output = anyhow::Result<Machine>> + Send>>;
+/// A call of a machine.
+pub(super) type Call<T> = std::pin::Pin<Box<dyn Future<Output = anyhow::Result<T>> + Send>>;
 
 /// The enrollments of all machines, with keys that are made before.
-async fn enroll_all(subject: &MeasuredControlPlane) -> anyhow::Result<Vec<Call>> {
+async fn enroll_all(subject: &MeasuredControlPlane) -> anyhow::Result<Vec<Call<Machine>>> {
     let request = tokens(MACHINES)?;
     let created = subject.admin().create_tokens(&request).await?;
     let hash: CaHash = created.ca_hashes.first().context("no CA hash")?.parse()?;
@@ -155,7 +157,7 @@ async fn enroll_all(subject: &MeasuredControlPlane) -> anyhow::Result<Vec<Call>>
     for (number, token) in created.tokens.into_iter().enumerate() {
         let (key, request) = generate_proxy_key_and_csr()?;
         let (client, address) = (client.clone(), Shape::address(SHAPE.proxies + number).into());
-        let call: Call = Box::pin(async move {
+        let call: Call<Machine> = Box::pin(async move {
             let enrollment = EnrollRequest {
                 token: token.token,
                 certificate_request: request.clone(),
@@ -171,18 +173,26 @@ async fn enroll_all(subject: &MeasuredControlPlane) -> anyhow::Result<Vec<Call>>
 }
 
 /// The renewal of a machine's certificate.
-fn renew(subject: &MeasuredControlPlane, old: Machine) -> anyhow::Result<Call> {
-    // The settings of the measured control plane do not change the default domain.
-    let control_plane = TrustDomain::new(Domain::default()).control_plane().0;
-    let trust =
-        ServerTrust::Roots { bundle: TrustBundle { roots: old.roots.clone() }, control_plane };
-    let client = EnrollmentClient::new(addresses(subject)?, trust)?;
+fn renew(subject: &MeasuredControlPlane, old: Machine) -> anyhow::Result<Call<Machine>> {
+    let client = client(subject, &old)?;
     Ok(Box::pin(async move {
         let request = RenewRequest { certificate_request: old.request.clone() };
         let renewed = client.renew(&old.identity, &request).await?;
         ensure!(renewed.certificate != old.identity.certificate, "the certificate is the same");
         Ok(machine(old.identity.key, old.request, renewed))
     }))
+}
+
+/// A client that trusts the mesh of an enrolled machine.
+pub(super) fn client(
+    subject: &MeasuredControlPlane,
+    machine: &Machine,
+) -> anyhow::Result<EnrollmentClient> {
+    // The settings of the measured control plane do not change the default domain.
+    let control_plane = TrustDomain::new(Domain::default()).control_plane().0;
+    let bundle = TrustBundle { roots: machine.roots.clone() };
+    let trust = ServerTrust::Roots { bundle, control_plane };
+    Ok(EnrollmentClient::new(addresses(subject)?, trust)?)
 }
 
 fn machine(key: Secret, request: String, enrolled: Enrolled) -> Machine {
@@ -197,7 +207,7 @@ fn addresses(subject: &MeasuredControlPlane) -> anyhow::Result<Vec<ControlPlaneA
 /// Makes the calls, and measures time and the server's CPU time.
 async fn all_at_once(
     subject: &MeasuredControlPlane,
-    calls: Vec<Call>,
+    calls: Vec<Call<Machine>>,
 ) -> anyhow::Result<(Vec<Machine>, (Duration, Duration))> {
     let server = subject.id()?;
     let (begin, before) = (Instant::now(), cpu(server)?);
@@ -205,7 +215,8 @@ async fn all_at_once(
     Ok((machines, (begin.elapsed(), cpu_since(server, before)?)))
 }
 
-async fn run_all(calls: Vec<Call>) -> anyhow::Result<Vec<Machine>> {
+/// Makes the calls, a limited number at once. The results are in the order in which they come.
+pub(super) async fn run_all<T: Send + 'static>(calls: Vec<Call<T>>) -> anyhow::Result<Vec<T>> {
     let permits = Arc::new(Semaphore::new(AT_ONCE));
     let mut running = JoinSet::new();
     for call in calls {
@@ -215,9 +226,9 @@ async fn run_all(calls: Vec<Call>) -> anyhow::Result<Vec<Machine>> {
             call.await
         });
     }
-    let mut machines = Vec::new();
-    while let Some(machine) = running.join_next().await {
-        machines.push(machine??);
+    let mut results = Vec::new();
+    while let Some(result) = running.join_next().await {
+        results.push(result??);
     }
-    Ok(machines)
+    Ok(results)
 }
