@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use window::{STEP, TrafficWindow};
 
-/// The most pairs of a caller and a called service port. One takes 1 to 30 KB.
+/// The most pairs of a caller and a called service port. One takes 3 to 37 KB (docs/performance.md).
 const MAX_PAIRS: usize = 4096;
 
 /// Where traffic was counted, and of what.
@@ -95,7 +95,7 @@ impl TrafficTable {
         let other = other.map(|traffic| (TrafficKey::Outbound(caller.clone(), None), traffic));
         let inbound = inbound.into_iter().map(of_port).filter_map(|(port, traffic)| {
             let is_own = source.services.contains(&port.service) && is_known(&port);
-            is_own.then(|| (TrafficKey::Inbound(port), traffic))
+            is_own.then_some((TrafficKey::Inbound(port), traffic))
         });
         let flows: Vec<_> = outbound.chain(other).chain(inbound).collect();
         let step = self.step(instant);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use ironmesh_catalog::TrafficCounts;
 use tokio::time::Instant;
 
 use super::statistics::{Flow, Statistics, Totals};
@@ -52,7 +53,7 @@ impl Meter {
             let counts = match before {
                 _ if is_new_process => totals.counts.clone(),
                 // Counting begins with this reading.
-                _ if is_other_epoch => Default::default(),
+                _ if is_other_epoch => TrafficCounts::default(),
                 None => totals.counts.clone(),
                 // A cluster that was removed and added again counts from zero.
                 Some(before) => {

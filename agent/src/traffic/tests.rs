@@ -206,7 +206,7 @@ fn report_without_an_answer_is_repeated_with_its_number() {
 }
 
 #[test]
-fn report_has_the_busiest_service_ports_and_the_sum_of_the_others() {
+fn report_has_the_busiest_ports_and_the_sum_of_the_others() {
     let flows = (1..=2000).map(|number| (Flow::Outbound(port(number)), u64::from(number), 1));
     let own = (1..=3).map(|number| (Flow::Inbound(port(number)), 1, 1));
     let mut pending = pending(flows.chain(own));

@@ -1,6 +1,6 @@
 //! What the table adds up, forgets and bounds.
 
-use ironmesh_catalog::{LatencyHistogram, ProxyName, TrafficCounts};
+use ironmesh_catalog::{LatencyHistogram, LatencyQuantiles, ProxyName, TrafficCounts};
 use uuid::Uuid;
 
 use super::window::STEPS;
@@ -75,7 +75,8 @@ fn reports_of_several_proxies_add_up() {
     world.report(1, vec![flow(80, 1, 0)]);
     assert_eq!(world.rows(), [(Some(80), 31, 3), (Some(81), 5, 0)]);
     let view = world.table.view(Some(&service("shop/buyer")), world.now(), |_| None);
-    assert_eq!(view.traffic[0].latency_ms.unwrap().p99, 5.5);
+    let quantiles = LatencyQuantiles { p50: 5.5, p90: 5.5, p99: 5.5 };
+    assert_eq!(view.traffic.first().unwrap().latency_ms, Some(quantiles));
     assert!(view.proxies.is_empty(), "a proxy that is not in use has no name");
     assert!(
         world.table.view(Some(&service("shop/bank")), world.now(), |_| None).traffic.is_empty()
@@ -149,7 +150,7 @@ fn counts_that_waited_are_spread_over_their_time() {
 }
 
 #[test]
-fn calls_of_unknown_service_ports_add_up_and_foreign_services_are_ignored() {
+fn unknown_ports_add_up_and_foreign_services_are_ignored() {
     let mut world = World::new();
     world.report(1, vec![flow(80, 10, 1), flow(10_001, 3, 1), flow(10_002, 4, 1)]);
     assert_eq!(world.rows(), [(None, 7, 2), (Some(80), 10, 1)]);

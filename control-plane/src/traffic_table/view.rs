@@ -47,7 +47,7 @@ impl TrafficTable {
             since: begin.unwrap_or(self.started_at).max(self.started_at),
             traffic: rows
                 .into_iter()
-                .map(|(key, (sum, in_flight))| row(key, sum, in_flight))
+                .map(|(key, (sum, in_flight))| row(key, &sum, in_flight))
                 .collect(),
             proxies,
         }
@@ -66,7 +66,7 @@ impl TrafficKey {
     }
 }
 
-fn row(key: TrafficKey, sum: TrafficCounts, in_flight: u64) -> TrafficRow {
+fn row(key: TrafficKey, sum: &TrafficCounts, in_flight: u64) -> TrafficRow {
     let (direction, caller, port) = match key {
         TrafficKey::Outbound(caller, port) => (TrafficDirection::Outbound, Some(caller), port),
         TrafficKey::Inbound(port) => (TrafficDirection::Inbound, None, Some(port)),

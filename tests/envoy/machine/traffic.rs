@@ -1,7 +1,7 @@
 //! Traffic that agents report, beside real Envoys: it agrees with what the clients of the test have counted.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ironmesh_tests::{
     App, Http1Connection, Ledger, Load, Mesh, Programs, REQUESTS_PER_FAULT, eventually, get_once,
@@ -11,6 +11,7 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::SHORT;
 use super::joined::Machine;

@@ -112,7 +112,7 @@ fn endpoint_of_a_leaving_proxy_shows_since_when() {
         ..row("10.0.0.5", Provider::Consul, "participant")
     };
     let expected = "participant at 10.0.0.5:15003, its proxy leaves since 2026-01-01T00:00:00Z";
-    assert_eq!((&*health(&row), &*endpoint_status(&row)), ("draining", expected));
+    assert_eq!((&*row.health_text(), &*endpoint_status(&row)), ("draining", expected));
 }
 
 #[test]
