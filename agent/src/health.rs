@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use ironmesh_catalog::backoff::Backoff;
 use ironmesh_catalog::text::chain;
-use ironmesh_enrollment::{EnrollmentClient, HealthAnswer, HealthReport};
+use ironmesh_enrollment::{EnrollmentClient, HealthAnswer, HealthReport, MAX_BODY};
 use jiff::Timestamp;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -77,7 +77,7 @@ pub(crate) async fn report_health(settings: &AgentSettings, state: &AgentState) 
     let mut is_failing = false;
     loop {
         let sent_at = Instant::now();
-        let report = HealthReport { traffic: traffic.report(), ..probes.report() };
+        let report = within_bounds(HealthReport { traffic: traffic.report(), ..probes.report() });
         let (next, spread) = match send(settings, &report).await {
             Ok(answer) => {
                 backoff.reset();
@@ -123,6 +123,13 @@ pub(crate) async fn report_health(settings: &AgentSettings, state: &AgentState) 
             }
         }
     }
+}
+
+/// The report without its traffic if a request cannot have both: many applications fail, each with a long reason.
+fn within_bounds(report: HealthReport) -> HealthReport {
+    let is_too_large = serde_json::to_vec(&report).is_ok_and(|body| body.len() > MAX_BODY);
+    let traffic = report.traffic.filter(|_| !is_too_large);
+    HealthReport { traffic, applications: report.applications }
 }
 
 async fn send(settings: &AgentSettings, report: &HealthReport) -> Result<HealthAnswer, AgentError> {

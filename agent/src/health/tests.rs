@@ -6,11 +6,13 @@ mod sockets;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ironmesh_catalog::{Probe, StatusRange};
+use ironmesh_catalog::{ApplicationState, Probe, StatusRange};
+use ironmesh_enrollment::{HealthReport, MAX_REASON, ReportedApplication, TrafficReport};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::probe::probe;
+use super::within_bounds;
 use crate::settings::Commands;
 
 /// Long enough for a busy machine.
@@ -49,4 +51,23 @@ async fn application<F: Future<Output = ()> + Send + 'static>(
         }
     });
     address
+}
+
+#[test]
+fn health_comes_before_traffic_that_does_not_fit() {
+    let report = |count: u16| HealthReport {
+        applications: (1..=count)
+            .map(|port| ReportedApplication {
+                service: "shop/store".parse().unwrap(),
+                port,
+                target: port,
+                state: ApplicationState::Unhealthy,
+                reason: Some("x".repeat(MAX_REASON)),
+            })
+            .collect(),
+        traffic: Some(TrafficReport::default()),
+    };
+    assert!(within_bounds(report(10)).traffic.is_some());
+    let large = within_bounds(report(256));
+    assert!(large.traffic.is_none() && large.applications.len() == 256);
 }
