@@ -1,6 +1,7 @@
 //! Health discovery messages of a client (`envoy.service.health.v3`), reduced to the fields in use.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use envoy_types::pb::envoy::config::core::v3::{
     Address, HealthStatus, address, socket_address::PortSpecifier,
@@ -22,8 +23,8 @@ pub enum HealthMessage {
 /// An endpoint that a client probes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndpointReport {
-    /// The cluster of its health check.
-    pub cluster: String,
+    /// The cluster of its health check. The endpoints of a cluster share its name.
+    pub cluster: Arc<str>,
     /// Its address; none if it is not an IP address with a port.
     pub address: Option<SocketAddr>,
     /// The result of its health check.
@@ -57,11 +58,11 @@ impl From<hds::HealthCheckRequestOrEndpointHealthResponse> for HealthMessage {
 }
 
 fn cluster(report: hds::ClusterEndpointsHealth) -> impl Iterator<Item = EndpointReport> {
-    let name = report.cluster_name;
+    let name = Arc::<str>::from(report.cluster_name);
     let endpoints =
         report.locality_endpoints_health.into_iter().flat_map(|one| one.endpoints_health);
     endpoints.map(move |one| EndpointReport {
-        cluster: name.clone(),
+        cluster: Arc::clone(&name),
         result: result(one.health_status()),
         address: one.endpoint.and_then(|endpoint| socket_address(endpoint.address?)),
     })
@@ -134,6 +135,8 @@ mod tests {
             request_type: Some(RequestType::EndpointHealthResponse(report)),
         };
         let HealthMessage::Report(read) = HealthMessage::from(message) else { panic!("a report") };
+        let names = || read.iter().map(|one| &one.cluster);
+        assert!(names().zip(names().skip(1)).all(|(one, next)| Arc::ptr_eq(one, next)));
         let read: Vec<_> = read.iter().map(|one| (one.address, one.result)).collect();
         let expected = [
             (Some("127.0.0.1:8080".parse().unwrap()), ProbeResult::Passing),
