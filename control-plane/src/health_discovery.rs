@@ -66,6 +66,8 @@ type ApplicationKey = (ServicePort, u16);
 struct ProbingEnvoy {
     metadata: NodeMetadata,
     applications: Vec<ProbedApplication>,
+    /// Their keys.
+    keys: BTreeSet<ApplicationKey>,
     address: IpAddr,
     interval: Duration,
     /// The applications that have passed while this stream was open. A new stream may be one of a new process.
@@ -93,12 +95,17 @@ impl HealthDiscovery {
             address: Proxy { record: record.clone(), metadata: metadata.clone() }.app_address(),
             metadata,
             applications: Vec::new(),
+            keys: BTreeSet::new(),
             interval: IDLE_INTERVAL,
             passed: BTreeSet::new(),
             remembered: BTreeMap::new(),
             specifier: watch::Sender::default(),
         };
         let mut streams = self.streams.lock();
+        // A mesh without health checks has no updates, which forget closed streams.
+        if streams.len().is_power_of_two() {
+            streams.retain(|_, envoy| envoy.specifier.receiver_count() > 0);
+        }
         // Under the lock: the task that follows the snapshots has seen this one, or updates the stream later.
         let snapshot = self.snapshot.borrow().clone();
         envoy.update(record, snapshot.as_deref());
@@ -129,8 +136,9 @@ impl HealthDiscovery {
         if endpoints.len() > MAX_ENDPOINTS {
             return ReportOutcome::TooLarge;
         }
-        let (states, has_others) = envoy.states(endpoints, now);
-        if states.is_empty() && !self.table.has_report(id) {
+        let has_report = self.table.has_report(id);
+        let (states, has_others) = envoy.states(endpoints, has_report, now);
+        if states.is_empty() && !has_report {
             return if has_others {
                 ReportOutcome::OtherEndpoints
             } else {
@@ -138,7 +146,9 @@ impl HealthDiscovery {
             };
         }
         let lifetime = (envoy.interval * LIFETIME).max(LEAST_LIFETIME);
-        let report = Report { source: HealthSource::Envoy, states, lifetime };
+        let probe = |one: &ProbedApplication| (one.service_port.clone(), one.check.probe.clone());
+        let probes = envoy.applications.iter().map(probe).collect();
+        let report = Report { source: HealthSource::Envoy, states, probes, lifetime };
         match self.table.report(id, report, (Timestamp::now(), now)) {
             Ok(()) if has_others => ReportOutcome::OtherEndpoints,
             Ok(()) => ReportOutcome::Recorded,
@@ -203,12 +213,11 @@ impl ProbingEnvoy {
             _ => IDLE_INTERVAL,
         };
         let specifier = health_check_specifier(&applications, self.address, self.interval);
+        let key = |one: &ProbedApplication| (one.service_port.clone(), one.target);
+        self.keys = applications.iter().map(key).collect();
         self.applications = applications;
-        let mut passed = std::mem::take(&mut self.passed);
-        passed.retain(|key| self.probes(key));
-        let mut remembered = std::mem::take(&mut self.remembered);
-        remembered.retain(|key, _| self.probes(key));
-        (self.passed, self.remembered) = (passed, remembered);
+        self.passed.retain(|key| self.keys.contains(key));
+        self.remembered.retain(|key, _| self.keys.contains(key));
         self.specifier.send_if_modified(|current| {
             let is_new = **current != specifier;
             if is_new {
@@ -218,10 +227,12 @@ impl ProbingEnvoy {
         });
     }
 
-    /// The states of its applications by a report, and whether the report has other endpoints.
+    /// The states of its applications by a report, and whether the report has other endpoints. `has_report` is whether
+    /// there was one before.
     fn states(
         &mut self,
         endpoints: Vec<EndpointReport>,
+        has_report: bool,
         now: Instant,
     ) -> (BTreeMap<ServicePort, ReportedStates>, bool) {
         let (mut results, mut memories) = (BTreeMap::new(), BTreeSet::new());
@@ -243,7 +254,9 @@ impl ProbingEnvoy {
             let state = match (&one.check.probe, results.get(&key)) {
                 (Probe::Command { .. }, _) => unknown(NO_COMMANDS),
                 (probe, _) if !can_probe(probe) => unknown(NO_SUCH_PROBE),
-                (_, None) => continue,
+                (_, None) if !has_report => continue,
+                // A new process may report before it knows the specifier: what failed before stays out of use.
+                (_, None) => (ApplicationState::Unknown, None),
                 (_, Some(ProbeResult::Passing)) => {
                     self.passed.insert(key.clone());
                     (ApplicationState::Healthy, None)
@@ -258,7 +271,9 @@ impl ProbingEnvoy {
                     let has_passed = if memories.contains(&key) {
                         // At the start, this check may pass before that of policy ends.
                         let since = *self.remembered.entry(key.clone()).or_insert(now);
-                        now >= since + one.check.timeout
+                        now >= since
+                            + one.check.timeout
+                            + one.check.interval * one.check.healthy_threshold
                     } else {
                         self.remembered.remove(&key);
                         false
@@ -284,11 +299,7 @@ impl ProbingEnvoy {
         let memory = || Some((port_of_passed_cluster(&endpoint.cluster)?, Check::Memory));
         let (port, check) = policy.or_else(memory)?;
         let key = (port, address.port());
-        self.probes(&key).then_some((key, check))
-    }
-
-    fn probes(&self, (port, target): &ApplicationKey) -> bool {
-        self.applications.iter().any(|one| one.service_port == *port && one.target == *target)
+        self.keys.contains(&key).then_some((key, check))
     }
 }
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ironmesh_catalog::{
-    ApplicationHealth, ApplicationState, HealthSource, PortHealth, ProxyId, ReportedApplications,
-    ServicePort,
+    ApplicationHealth, ApplicationState, HealthSource, PortHealth, Probe, ProxyId,
+    ReportedApplications, ServicePort,
 };
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -38,6 +38,8 @@ pub(crate) struct Report {
     /// The component that probes them.
     pub(crate) source: HealthSource,
     pub(crate) states: BTreeMap<ServicePort, ReportedStates>,
+    /// The probe of each of these service ports.
+    pub(crate) probes: BTreeMap<ServicePort, Probe>,
     /// How long it lasts.
     pub(crate) lifetime: Duration,
 }
@@ -63,6 +65,7 @@ struct Reported {
     expires: Instant,
     source: HealthSource,
     ports: BTreeSet<ServicePort>,
+    probes: BTreeMap<ServicePort, Probe>,
 }
 
 impl HealthTable {
@@ -73,7 +76,7 @@ impl HealthTable {
         report: Report,
         (now, instant): (Timestamp, Instant),
     ) -> Result<(), ReportRejection> {
-        let Report { source, states, lifetime } = report;
+        let Report { source, states, probes, lifetime } = report;
         let mut reports = self.reports.lock();
         if let Some(earlier) = reports.by_proxy.get(&id).filter(|known| instant < known.expires) {
             if (earlier.source, source) == (HealthSource::Agent, HealthSource::Envoy) {
@@ -84,13 +87,19 @@ impl HealthTable {
             }
         }
         let ports: BTreeSet<_> = states.keys().cloned().collect();
+        let known = reports.by_proxy.get(&id);
+        let is_same = |port| known.is_some_and(|known| known.probes.get(port) == probes.get(port));
+        let with_same_probe: BTreeSet<_> =
+            ports.iter().filter(|port| is_same(*port)).cloned().collect();
         let gone = reports.forget(id, &ports);
         let mut is_changed = gone;
         for (port, states) in states {
-            is_changed |= reports.replace((id, port), states, source, now);
+            let has_same_probe = with_same_probe.contains(&port);
+            is_changed |= reports.replace((id, port), states, has_same_probe, (source, now));
         }
         let expires = instant + lifetime;
-        reports.by_proxy.insert(id, Reported { received: instant, expires, source, ports });
+        let reported = Reported { received: instant, expires, source, ports, probes };
+        reports.by_proxy.insert(id, reported);
         reports.ends.insert((expires, id));
         drop(reports);
         if is_changed {
@@ -155,17 +164,24 @@ impl Reports {
         &mut self,
         key: (ProxyId, ServicePort),
         states: ReportedStates,
-        source: HealthSource,
-        now: Timestamp,
+        has_same_probe: bool,
+        (source, now): (HealthSource, Timestamp),
     ) -> bool {
         let known = self.current.get(&key).cloned().unwrap_or_default();
         let next = |(target, (state, reason)): (u16, (ApplicationState, Option<String>))| {
             let before = known.get(&target);
             let is_same = |before: &&ApplicationHealth| {
-                // A source that starts again knows of no earlier success: the application fails as before.
-                (before.state, before.source) == (state, source)
-                    || (before.state, state)
-                        == (ApplicationState::Unhealthy, ApplicationState::Unknown)
+                let states = (before.state, state);
+                match states {
+                    // With another probe, the reason is another one.
+                    (ApplicationState::Unknown, ApplicationState::Unknown) => {
+                        has_same_probe && before.source == source
+                    }
+                    // A source that starts again knows of no earlier success: the application fails as before. Another
+                    // probe knows nothing of it, and may be one that cannot run there.
+                    (ApplicationState::Unhealthy, ApplicationState::Unknown) => has_same_probe,
+                    _ => before.state == state && before.source == source,
+                }
             };
             let health = before.filter(is_same).cloned().unwrap_or_else(|| ApplicationHealth {
                 state,
@@ -207,7 +223,7 @@ mod tests {
 
     fn of(source: HealthSource, state: ApplicationState) -> Report {
         let states = [(port(), ReportedStates::from([(8080, (state, None))]))].into();
-        Report { source, states, lifetime: LIFETIME }
+        Report { source, states, probes: BTreeMap::new(), lifetime: LIFETIME }
     }
 
     fn state(table: &HealthTable) -> Option<ApplicationState> {
@@ -235,6 +251,32 @@ mod tests {
         report(&table, start, Healthy, 2);
         report(&table, start, Unknown, 3);
         assert_eq!(state(&table), Some(Unknown));
+    }
+
+    #[test]
+    fn other_probe_forgets_what_the_earlier_one_has_found() {
+        let (table, start) = (HealthTable::default(), Instant::now());
+        let report = |second, probe, (state, reason): (_, Option<&str>)| {
+            let states = ReportedStates::from([(8080, (state, reason.map(str::to_owned)))]);
+            let report = Report {
+                probes: [(port(), probe)].into(),
+                states: [(port(), states)].into(),
+                ..of(HealthSource::Envoy, state)
+            };
+            let at = (Timestamp::UNIX_EPOCH, start + Duration::from_secs(second));
+            table.report(proxy(), report, at).unwrap();
+            let current = table.current();
+            let health = current.get(&(proxy(), port())).unwrap().get(&8080).unwrap();
+            (health.state, health.reason.as_deref().map(str::to_owned))
+        };
+        let command = || Probe::Command { name: "check".parse().unwrap() };
+        report(0, Probe::Tcp, (Unhealthy, Some("it fails")));
+        let kept = report(1, Probe::Tcp, (Unknown, None));
+        assert_eq!(kept, (Unhealthy, Some("it fails".to_owned())));
+        let other = report(2, command(), (Unknown, Some("no commands")));
+        assert_eq!(other, (Unknown, Some("no commands".to_owned())));
+        let back = report(3, Probe::Tcp, (Unknown, Some("it fails")));
+        assert_eq!(back, (Unknown, Some("it fails".to_owned())));
     }
 
     #[test]

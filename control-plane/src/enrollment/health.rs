@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ironmesh_catalog::{HealthSource, JoinRecord, ProbedApplication, ServicePort, Snapshot};
+use ironmesh_catalog::{
+    ApplicationState, HealthSource, JoinRecord, ProbedApplication, ServicePort, Snapshot,
+};
 use ironmesh_cert::peer::VerifiedProxy;
 use ironmesh_enrollment::{ApplicationProbe, EnrollmentError, HealthAnswer, HealthReport};
 use jiff::Timestamp;
@@ -56,11 +58,20 @@ impl MachineEnrollment {
                 states.entry(port).or_default().insert(one.target, (one.state, one.reason));
             }
         }
+        // An agent that has just started knows no probes yet. They are unknown, so that an application which failed before
+        // stays out of use.
+        let mut kinds = BTreeMap::new();
+        for one in &probes {
+            let port = ServicePort::new(one.service.clone(), one.check.port);
+            kinds.insert(port.clone(), one.check.probe.clone());
+            let state = (ApplicationState::Unknown, None);
+            states.entry(port).or_default().entry(one.target).or_insert(state);
+        }
         let proxies = self.register.records().len();
         let interval = interval(proxies, !probes.is_empty());
         let at = (now, Instant::now());
         let lifetime = interval * LIFETIME;
-        let health = Report { source: HealthSource::Agent, states, lifetime };
+        let health = Report { source: HealthSource::Agent, states, probes: kinds, lifetime };
         // An agent's report is rejected only if it is too frequent.
         self.health.report(record.id, health, at).map_err(|_| {
             EnrollmentError::Busy("health is reported too often: wait for a second".to_owned())

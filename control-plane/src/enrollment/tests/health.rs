@@ -75,6 +75,13 @@ fn proxy_reports_about_its_own_services_alone() {
 
     let error = send(HealthReport::default()).unwrap_err();
     assert!(matches!(error, EnrollmentError::Busy(_)), "too frequent: {error:?}");
+    // An agent that has just started knows of no probe: what has failed stays out of use.
+    while let Err(EnrollmentError::Busy(_)) = send(HealthReport::default()) {
+        thread::yield_now();
+    }
+    let current = world.enroller.health.current();
+    let health = current.get(&key).unwrap().get(&8080).unwrap();
+    assert_eq!(health.state, ApplicationState::Unhealthy);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Application health: reports reach the snapshot, and never the store.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ironmesh_catalog::{ApplicationState, Health, HealthSource, JoinRecord, ServicePort};
@@ -21,7 +22,8 @@ fn port() -> ServicePort {
 
 fn report(harness: &Harness, record: &JoinRecord, state: ApplicationState, at: Instant) {
     let states = [(port(), ReportedStates::from([(80, (state, None))]))].into();
-    let report = Report { source: HealthSource::Envoy, states, lifetime: Duration::from_secs(30) };
+    let (source, lifetime) = (HealthSource::Envoy, Duration::from_secs(30));
+    let report = Report { source, states, probes: BTreeMap::new(), lifetime };
     harness.health.report(record.id, report, (harness.now, at)).unwrap();
 }
 
