@@ -76,6 +76,7 @@ pub(crate) async fn report_health(settings: &AgentSettings, state: &AgentState) 
     let mut backoff = Backoff::new(LEAST_WAIT, MOST_WAIT);
     let mut is_failing = false;
     loop {
+        traffic.read_if_due().await;
         let sent_at = Instant::now();
         let report = within_bounds(HealthReport { traffic: traffic.report(), ..probes.report() });
         let (next, spread) = match send(settings, &report).await {
@@ -85,7 +86,10 @@ pub(crate) async fn report_health(settings: &AgentSettings, state: &AgentState) 
                 let interval = Duration::from_secs(answer.report_in_seconds.max(1));
                 let interval = interval.min(MOST_INTERVAL);
                 probes.replace(answer.probes);
-                traffic.acknowledged(answer.traffic_in_seconds.map(Duration::from_secs));
+                if report.traffic.is_some() {
+                    traffic.acknowledged();
+                }
+                traffic.set_interval(answer.traffic_in_seconds.map(Duration::from_secs));
                 (sent_at + interval, interval / RECONNECT_SHARE)
             }
             Err(error) => {
@@ -108,7 +112,6 @@ pub(crate) async fn report_health(settings: &AgentSettings, state: &AgentState) 
                         sleep(LEAST_WAIT.mul_f64(fastrand::f64())).await;
                     }
                 }
-                traffic.read_if_due().await;
                 continue;
             }
         };
@@ -125,11 +128,19 @@ pub(crate) async fn report_health(settings: &AgentSettings, state: &AgentState) 
     }
 }
 
-/// The report without its traffic if a request cannot have both: many applications fail, each with a long reason.
-fn within_bounds(report: HealthReport) -> HealthReport {
-    let is_too_large = serde_json::to_vec(&report).is_ok_and(|body| body.len() > MAX_BODY);
-    let traffic = report.traffic.filter(|_| !is_too_large);
-    HealthReport { traffic, applications: report.applications }
+/// The report without its traffic, and then without reasons, if a request cannot have them: many applications fail, each
+/// with a long reason.
+fn within_bounds(mut report: HealthReport) -> HealthReport {
+    let is_too_large =
+        |report: &HealthReport| serde_json::to_vec(report).is_ok_and(|body| body.len() > MAX_BODY);
+    if is_too_large(&report) {
+        // It is reported later.
+        report.traffic = None;
+    }
+    if is_too_large(&report) {
+        report.applications.iter_mut().for_each(|one| one.reason = None);
+    }
+    report
 }
 
 async fn send(settings: &AgentSettings, report: &HealthReport) -> Result<HealthAnswer, AgentError> {

@@ -59,9 +59,13 @@ impl<'a> TrafficReader<'a> {
         self.interval.map(|_| self.pending.report(Instant::now()))
     }
 
-    /// The control plane has recorded the last report. The next one is due after `interval`.
-    pub(crate) fn acknowledged(&mut self, interval: Option<Duration>) {
+    /// The control plane has recorded the traffic of the last report.
+    pub(crate) fn acknowledged(&mut self) {
         self.pending.acknowledged();
+    }
+
+    /// The next report is due after `interval`; none if the control plane wants no traffic.
+    pub(crate) fn set_interval(&mut self, interval: Option<Duration>) {
         self.interval = interval.map(|interval| interval.clamp(LEAST_INTERVAL, MOST_INTERVAL));
     }
 
@@ -70,7 +74,8 @@ impl<'a> TrafficReader<'a> {
         self.pending.acknowledged();
     }
 
-    /// Waits until there is traffic to report, but not before the interval has passed since the last report.
+    /// Waits until there is traffic to report, but not before the interval has passed since the last report. Nothing is lost
+    /// if the future is dropped.
     pub(crate) async fn wait_until_due(&mut self, last_report: Instant) {
         let Some(interval) = self.interval else { return std::future::pending().await };
         loop {
@@ -82,17 +87,24 @@ impl<'a> TrafficReader<'a> {
         }
     }
 
-    /// Reads Envoy's statistics if that is due.
+    /// Reads Envoy's statistics if that is due, or nearly so: reports of health are due at the same time.
     pub(crate) async fn read_if_due(&mut self) {
-        if let Some(interval) = self.interval.filter(|_| self.next_reading <= Instant::now()) {
+        let soon = Instant::now() + LEAST_INTERVAL / 10;
+        if let Some(interval) = self.interval.filter(|_| self.next_reading <= soon) {
             self.read(interval).await;
         }
     }
 
     async fn read(&mut self, interval: Duration) {
-        self.next_reading = Instant::now() + interval;
-        let Ok(admin) = admin_address(self.settings) else { return };
-        match Statistics::read(&admin).await {
+        let begin = Instant::now();
+        let Ok(admin) = admin_address(self.settings) else {
+            self.next_reading = begin + interval;
+            return;
+        };
+        let statistics = Statistics::read(&admin).await;
+        // Not before: a reading that is dropped is due again.
+        self.next_reading = begin + interval;
+        match statistics {
             Ok(statistics) => {
                 let differences = self.meter.advance(Instant::now(), statistics);
                 self.pending.add(differences);

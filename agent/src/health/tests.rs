@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use ironmesh_catalog::{ApplicationState, Probe, StatusRange};
-use ironmesh_enrollment::{HealthReport, MAX_REASON, ReportedApplication, TrafficReport};
+use ironmesh_enrollment::{HealthReport, MAX_BODY, MAX_REASON, ReportedApplication, TrafficReport};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -70,4 +70,5 @@ fn health_comes_before_traffic_that_does_not_fit() {
     assert!(within_bounds(report(10)).traffic.is_some());
     let large = within_bounds(report(256));
     assert!(large.traffic.is_none() && large.applications.len() == 256);
+    assert!(serde_json::to_vec(&large).unwrap().len() <= MAX_BODY);
 }
