@@ -175,7 +175,8 @@ impl Reports {
                 match states {
                     // With another probe, the reason is another one.
                     (ApplicationState::Unknown, ApplicationState::Unknown) => {
-                        has_same_probe && before.source == source
+                        let has_first_reason = before.reason.is_none() && reason.is_some();
+                        has_same_probe && before.source == source && !has_first_reason
                     }
                     // A source that starts again knows of no earlier success: the application fails as before. Another
                     // probe knows nothing of it, and may be one that cannot run there.
@@ -273,9 +274,10 @@ mod tests {
         report(0, Probe::Tcp, (Unhealthy, Some("it fails")));
         let kept = report(1, Probe::Tcp, (Unknown, None));
         assert_eq!(kept, (Unhealthy, Some("it fails".to_owned())));
-        let other = report(2, command(), (Unknown, Some("no commands")));
+        assert_eq!(report(2, command(), (Unknown, None)), (Unknown, None));
+        let other = report(3, command(), (Unknown, Some("no commands")));
         assert_eq!(other, (Unknown, Some("no commands".to_owned())));
-        let back = report(3, Probe::Tcp, (Unknown, Some("it fails")));
+        let back = report(4, Probe::Tcp, (Unknown, Some("it fails")));
         assert_eq!(back, (Unknown, Some("it fails".to_owned())));
     }
 
