@@ -39,6 +39,10 @@ const BREAK_AGENT: &str = "cd \"$2/usr/lib/systemd/system\"; \
 const OLDER_BOOTSTRAP: &str = "sed --in-place 's/\"bootstrap_version\": [1-9][0-9]*/\"bootstrap_version\": 0/' \
     /var/lib/ironmesh-agent/proxy/envoy.yaml; grep -q '\"bootstrap_version\": 0' /var/lib/ironmesh-agent/proxy/envoy.yaml";
 
+/// How the role reports it. The names of its tasks are printed, too.
+const OLDER_BOOTSTRAP_REPORT: &str =
+    "The bootstrap of this machine's Envoy is of an earlier version";
+
 /// The supervisor of the Envoy of a machine.
 const SUPERVISOR: &str = "systemctl show --property MainPID --value ironmesh-envoy";
 
@@ -210,13 +214,13 @@ async fn renew_bootstrap(fleet: &Fleet, controller: &Controller<'_>, next: &str)
     let store_before = store.run(SUPERVISOR).await;
     let buyer_before = buyer.run(SUPERVISOR).await;
     let report = controller.play("upgrade", &["-e", next, "--limit", "store2"]).await;
-    assert!(report.text.contains("is of an earlier version"), "{}", report.text);
+    assert!(report.text.contains(OLDER_BOOTSTRAP_REPORT), "{}", report.text);
     assert_eq!(store.run(SUPERVISOR).await, store_before);
 
     let restart = "ironmesh_machine_restart_for_bootstrap=true";
     let machines = ["-e", next, "-e", restart, "--limit", "store2,buyer1"];
     let report = controller.play("upgrade", &machines).await;
-    assert!(!report.text.contains("is of an earlier version"), "{}", report.text);
+    assert!(!report.text.contains(OLDER_BOOTSTRAP_REPORT), "{}", report.text);
     assert_ne!(store.run(SUPERVISOR).await, store_before);
     assert_eq!(buyer.run(SUPERVISOR).await, buyer_before);
     store
