@@ -98,7 +98,9 @@ pub(crate) async fn report_health(settings: &AgentSettings, state: &AgentState) 
                 if is_rejected {
                     // Perhaps the proxy serves other services now: the next answer says what to probe.
                     probes.replace(Vec::new());
-                    traffic.rejected();
+                    if report.traffic.is_some() {
+                        traffic.rejected();
+                    }
                 }
                 let wait = if is_rejected { REJECTED_WAIT } else { backoff.step() };
                 let text = chain(&error);

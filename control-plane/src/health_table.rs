@@ -64,7 +64,6 @@ struct Reported {
     received: Instant,
     expires: Instant,
     source: HealthSource,
-    ports: BTreeSet<ServicePort>,
     probes: BTreeMap<ServicePort, Probe>,
 }
 
@@ -98,7 +97,7 @@ impl HealthTable {
             is_changed |= reports.replace((id, port), states, has_same_probe, (source, now));
         }
         let expires = instant + lifetime;
-        let reported = Reported { received: instant, expires, source, ports, probes };
+        let reported = Reported { received: instant, expires, source, probes };
         reports.by_proxy.insert(id, reported);
         reports.ends.insert((expires, id));
         drop(reports);
@@ -154,7 +153,7 @@ impl Reports {
     fn forget(&mut self, id: ProxyId, except: &BTreeSet<ServicePort>) -> bool {
         let Some(known) = self.by_proxy.remove(&id) else { return false };
         self.ends.remove(&(known.expires, id));
-        let gone = known.ports.into_iter().filter(|port| !except.contains(port));
+        let gone = known.probes.into_keys().filter(|port| !except.contains(port));
         let removed: Vec<_> = gone.filter_map(|port| self.current.remove(&(id, port))).collect();
         !removed.is_empty()
     }
@@ -173,7 +172,7 @@ impl Reports {
             let is_same = |before: &&ApplicationHealth| {
                 let states = (before.state, state);
                 match states {
-                    // With another probe, the reason is another one.
+                    // A changed probe has a reason of its own.
                     (ApplicationState::Unknown, ApplicationState::Unknown) => {
                         let has_first_reason = before.reason.is_none() && reason.is_some();
                         has_same_probe && before.source == source && !has_first_reason
@@ -224,7 +223,7 @@ mod tests {
 
     fn of(source: HealthSource, state: ApplicationState) -> Report {
         let states = [(port(), ReportedStates::from([(8080, (state, None))]))].into();
-        Report { source, states, probes: BTreeMap::new(), lifetime: LIFETIME }
+        Report { source, states, probes: [(port(), Probe::Tcp)].into(), lifetime: LIFETIME }
     }
 
     fn state(table: &HealthTable) -> Option<ApplicationState> {

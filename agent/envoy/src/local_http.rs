@@ -1,5 +1,5 @@
 //! HTTP/1.1 requests to a Unix socket or a port of this machine: to Envoy's admin interface, the supervisor or the agent.
-//! A connection leads to one process, also when another one replaces it.
+//! A connection leads to one process, also after a new process has bound its socket.
 
 use std::fmt;
 use std::io;

@@ -118,7 +118,7 @@ async fn restart(kind: Kind) {
     let changes = "cluster.default/store|14001.membership_change";
     let before = shop.buyer.stat(changes).await;
 
-    // Healthy applications stay, also while nobody has reported yet.
+    // Healthy applications stay, also before the first report.
     let load = shop.load();
     shop.mesh.restart_control_plane().await;
     shop.wait_for(["healthy", "healthy"]).await;

@@ -1,9 +1,8 @@
 //! Application health: reports reach the snapshot, and never the store.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ironmesh_catalog::{ApplicationState, Health, HealthSource, JoinRecord, ServicePort};
+use ironmesh_catalog::{ApplicationState, Health, HealthSource, JoinRecord, Probe, ServicePort};
 use tokio::time::Instant;
 
 use super::harness::Harness;
@@ -23,7 +22,7 @@ fn port() -> ServicePort {
 fn report(harness: &Harness, record: &JoinRecord, state: ApplicationState, at: Instant) {
     let states = [(port(), ReportedStates::from([(80, (state, None))]))].into();
     let (source, lifetime) = (HealthSource::Envoy, Duration::from_secs(30));
-    let report = Report { source, states, probes: BTreeMap::new(), lifetime };
+    let report = Report { source, states, probes: [(port(), Probe::Tcp)].into(), lifetime };
     harness.health.report(record.id, report, (harness.now, at)).unwrap();
 }
 

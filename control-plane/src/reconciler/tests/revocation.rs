@@ -230,7 +230,7 @@ fn revocation_that_is_not_enforced_is_a_finding_until_it_is() {
 }
 
 #[test]
-fn proxy_that_an_earlier_version_enrolled_is_refused_by_the_accounts_of_its_services() {
+fn earlier_versions_record_is_refused_by_its_services_accounts() {
     let mut harness = Harness::open(POLICY);
     let mut store = harness.proxy(1, &["store"]);
     let mut other = harness.proxy(3, &["buyer"]);

@@ -30,7 +30,7 @@ fn specifier(applications: &[ProbedApplication]) -> HealthCheckSpecifier {
 }
 
 #[test]
-fn application_has_the_check_of_policy_and_one_that_remembers_success() {
+fn specifier_has_two_checks_per_application() {
     let applications =
         [application("store", 8080, http(None)), application("store", 8081, http(None))];
     let HealthCheckSpecifier { cluster_health_checks, interval } = specifier(&applications);
