@@ -29,14 +29,15 @@ use crate::upstream_settings::EffectiveSetting;
 pub struct HttpRoutes {
     /// The conditional routes of each service, by name.
     of_requests: BTreeMap<ServiceName, Vec<Conditional>>,
-    retries: BTreeMap<(ServiceAccount, ServiceName), Vec<Arc<Retry>>>,
+    /// The retries of calls to each service, by caller.
+    retries: BTreeMap<ServiceName, BTreeMap<ServiceAccount, Vec<Arc<Retry>>>>,
     of_services: BTreeMap<ServiceName, Vec<Arc<HttpRoute>>>,
     of_namespaces: BTreeMap<Name, Vec<Arc<HttpRoute>>>,
     of_mesh: Vec<Arc<HttpRoute>>,
 }
 
 /// A route with its matches, any of which selects a request.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 struct Conditional {
     route: Arc<HttpRoute>,
     matches: Vec<HttpMatch>,
@@ -102,8 +103,8 @@ impl HttpRoutes {
         }
         for retry in retries {
             for destination in &retry.destinations {
-                let key = (retry.source.clone(), destination.service.clone());
-                all.retries.entry(key).or_default().push(Arc::clone(retry));
+                let by_caller = all.retries.entry(destination.service.clone()).or_default();
+                by_caller.entry(retry.source.clone()).or_default().push(Arc::clone(retry));
             }
         }
         all
@@ -112,6 +113,16 @@ impl HttpRoutes {
     /// The services with conditional routes.
     pub fn services_with_requests(&self) -> impl Iterator<Item = &ServiceName> {
         self.of_requests.keys()
+    }
+
+    /// Whether `other` treats the calls of every account to `service` alike.
+    pub fn are_same_for(&self, other: &Self, service: &ServiceName) -> bool {
+        let namespace = &service.namespace;
+        self.of_requests.get(service) == other.of_requests.get(service)
+            && self.retries.get(service) == other.retries.get(service)
+            && self.of_services.get(service) == other.of_services.get(service)
+            && self.of_namespaces.get(namespace) == other.of_namespaces.get(namespace)
+            && self.of_mesh == other.of_mesh
     }
 
     /// The treatments of calls of `account` to `service`: the first whose condition selects a request applies.
@@ -135,8 +146,8 @@ impl HttpRoutes {
         account: Option<&ServiceAccount>,
     ) -> Vec<Treatment<'_>> {
         let is_of = |route: &&Arc<HttpRoute>| account.is_none_or(|account| route.is_of(account));
-        let key = account.map(|account| (account.clone(), service.clone()));
-        let retries = key.and_then(|key| self.retries.get(&key)).into_iter().flatten();
+        let by_caller = self.retries.get(service);
+        let retries = account.and_then(|account| by_caller?.get(account)).into_iter().flatten();
         let of_service = self.of_services.get(service).into_iter().flatten();
         let of_namespace = self.of_namespaces.get(&service.namespace).into_iter().flatten();
         let routes = of_service.chain(of_namespace).chain(&self.of_mesh).filter(is_of);

@@ -129,4 +129,4 @@ pub use token_id::{InvalidTokenId, TokenId};
 pub use traffic::{LatencyHistogram, LatencyQuantiles, TrafficCounts};
 pub use unknown_fields::{UnknownFields, UnknownFieldsTooLarge};
 pub use upstream_settings::{EffectiveSetting, UpstreamSettings};
-pub use upstreams::{ProxyUpstream, ProxyUpstreams, UpstreamSource};
+pub use upstreams::{DeclaredUpstreams, ProxyUpstream, ProxyUpstreams, UpstreamSource};

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cited::Cited;
 use crate::locality::Locality;
+use crate::name::ServiceName;
 use crate::policy::{
     Descriptor, DescriptorEntry, GlobalHttpLimit, GlobalTcpLimit, HttpConnections, Level,
     LimitedRoute, LocalHttpLimit, LocalitySetting, OutlierDetection, Rate, RateLimitService,
@@ -41,6 +42,17 @@ impl UpstreamSettings {
             settings.0.entry(setting.level.clone()).or_default().push(Arc::clone(setting));
         }
         settings
+    }
+
+    /// Whether `other` has the same objects of the service, of its namespace and of the mesh. A subset also depends on
+    /// the objects of its service.
+    pub fn are_same_for(&self, other: &Self, service: &ServiceName) -> bool {
+        let levels = [
+            Level::Service(service.clone()),
+            Level::Namespace(service.namespace.clone()),
+            Level::Mesh,
+        ];
+        levels.iter().all(|level| self.0.get(level) == other.0.get(level))
     }
 
     /// The setting that `get` finds in the most specific object of `service`, with that object. A subset has

@@ -102,10 +102,33 @@ pub struct ProxyUpstreams {
 impl Snapshot {
     /// The upstreams of `proxy`: those of its services in policy, and those of its bootstrap at other local ports.
     pub fn upstreams_of(&self, proxy: &Proxy) -> ProxyUpstreams {
+        let service = |name: &ServiceName| self.service(name).map(|service| &**service);
+        let declared = |name: &ServiceName| service(name).map(|one| one.upstreams.as_slice());
+        DeclaredUpstreams { service: &service, declared: &declared }.of(proxy)
+    }
+}
+
+/// What decides the upstreams of proxies.
+pub struct DeclaredUpstreams<'a> {
+    /// A service of policy.
+    pub service: &'a dyn Fn(&ServiceName) -> Option<&'a Service>,
+    /// The upstreams of a service's proxies in policy.
+    pub declared: &'a dyn Fn(&ServiceName) -> Option<&'a [PolicyUpstream]>,
+}
+
+impl fmt::Debug for DeclaredUpstreams<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DeclaredUpstreams")
+    }
+}
+
+impl DeclaredUpstreams<'_> {
+    /// The upstreams of `proxy` ([`Snapshot::upstreams_of`]).
+    pub fn of(&self, proxy: &Proxy) -> ProxyUpstreams {
         let mut upstreams = ProxyUpstreams::default();
         let mut by_port: BTreeMap<u16, (&ServiceName, &PolicyUpstream)> = BTreeMap::new();
         for name in &proxy.record.services {
-            let declared = self.service(name).map_or(&[][..], |one| one.upstreams.as_slice());
+            let declared = (self.declared)(name).unwrap_or_default();
             for upstream in declared {
                 if let Some((by, first)) = by_port.get(&upstream.local_port) {
                     if !self.lead_to_one_port(first, upstream) {
@@ -161,7 +184,7 @@ impl Snapshot {
     }
 
     fn port_number(&self, upstream: &PolicyUpstream) -> Option<u16> {
-        Some(upstream.port_of(self.service(&upstream.service)?)?.number)
+        Some(upstream.port_of((self.service)(&upstream.service)?)?.number)
     }
 
     fn lead_to_one_port(&self, first: &PolicyUpstream, second: &PolicyUpstream) -> bool {
@@ -169,7 +192,8 @@ impl Snapshot {
     }
 
     fn is_same_target(&self, flag: &Upstream, policy: &PolicyUpstream) -> bool {
-        let port = self.service(&flag.service).and_then(|service| service.upstream_port(flag.port));
+        let port =
+            (self.service)(&flag.service).and_then(|service| service.upstream_port(flag.port));
         flag.service == policy.service && port.map(|port| port.number) == self.port_number(policy)
     }
 }

@@ -72,7 +72,9 @@ fn is_zero(version: &u32) -> bool {
 }
 
 /// Where a proxy gets its service certificates from.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum CertificateSource {
     /// From the control plane, with its other resources: all proxies of an account share one certificate.
