@@ -153,12 +153,8 @@ impl Clients {
         if changes.all_proxies {
             return self.all();
         }
-        let of_accounts = changes.accounts.iter().filter_map(|one| self.by_account.get(one));
-        let of_services = changes.services.iter().filter_map(|one| self.by_service.get(one));
-        let mut affected: BTreeSet<_> = of_accounts.chain(of_services).flatten().cloned().collect();
-        let themselves = changes.proxies.iter().map(|id| ClientKey::from(id.to_string()));
-        affected.extend(themselves.filter(|client| self.nodes.contains_key(client)));
-        affected
+        let affected = changes.proxies.iter().map(|id| ClientKey::from(id.to_string()));
+        affected.filter(|client| self.nodes.contains_key(client)).collect()
     }
 
     /// Replaces the endpoints in the resources of clients that are not compiled again; returns those clients. All

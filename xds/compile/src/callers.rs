@@ -5,8 +5,6 @@
 //! the handshake a connection goes on to an internal listener, in the same process, which selects
 //! the chain by the caller's certificate. A withdrawal removes one chain of that listener.
 
-use std::collections::BTreeMap;
-
 use ironmesh_catalog::{Callers, ServiceAccount, ServicePort, TcpAccess, TrustDomain};
 use ironmesh_xds_wire::any;
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::Cluster;
@@ -125,11 +123,11 @@ pub(crate) fn listener(
     trust_domain: &TrustDomain,
     port: &ServicePort,
     access: &TcpAccess,
-    last_listed: &BTreeMap<ServiceAccount, u64>,
+    last_listed: impl Fn(&ServiceAccount) -> Option<u64>,
     cluster: &str,
 ) -> Listener {
     let name = callers_listener(port);
-    let chain_of = |account: &ServiceAccount| match last_listed.get(account) {
+    let chain_of = |account: &ServiceAccount| match last_listed(account) {
         None => format!("{name}|{account}"),
         Some(number) => format!("{name}|{account}|{number}"),
     };

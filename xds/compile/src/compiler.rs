@@ -10,8 +10,11 @@ use ironmesh_catalog::{
 use ironmesh_xds_wire::pb::envoy::config::listener::v3::FilterChain;
 use ironmesh_xds_wire::{Resource, ResourceMap, ResourceSet, ResourceType, Version};
 
+use crate::egress::EgressScope;
 use crate::egress::upstream::Opened;
+use crate::mesh_view::MeshView;
 use crate::rate_limit::{counted, global};
+use crate::reads::Reads;
 use crate::shared::{Changes, Scope, Shared};
 use crate::telemetry::ServiceTelemetry;
 use crate::{egress, inbound, ingress, outbound, telemetry, upstream, withdrawals};
@@ -56,7 +59,7 @@ impl Compiler {
 
     /// The current snapshot.
     pub fn snapshot(&self) -> &Arc<Snapshot> {
-        &self.shared.snapshot
+        &self.shared.mesh.snapshot
     }
 
     /// Moves to the next snapshot. Returns which proxies it affects.
@@ -90,13 +93,18 @@ impl Compiler {
             upstreams: Vec::new(),
             findings: unknown_fields(proxy).into_iter().collect(),
         };
-        let snapshot = Arc::clone(&self.shared.snapshot);
-        let ProxyUpstreams { services: upstreams, hosts, findings } = snapshot.upstreams_of(proxy);
+        let (mesh, reads) = (Arc::clone(&self.shared.mesh), Reads::default());
+        self.compile_reading(proxy, mesh.read_by(&reads), &mut compiled);
+        self.shared.keep_reads(proxy.record.id, reads);
+        compiled
+    }
+
+    fn compile_reading(&mut self, proxy: &Proxy, mesh: MeshView<'_>, compiled: &mut Compiled) {
+        let ProxyUpstreams { services: upstreams, hosts, findings } = mesh.upstreams_of(proxy);
         compiled.findings.extend(findings);
-        let services = &snapshot.specification.services;
         let mut served = Vec::new();
         for name in &proxy.record.services {
-            match services.get(name) {
+            match mesh.service(name) {
                 Some(service) if service.is_subset() => {
                     compiled.findings.push(enrolled_for_part(proxy, service));
                 }
@@ -108,66 +116,70 @@ impl Compiler {
             }
         }
         let is_agent_fed = proxy.metadata.certificates == CertificateSource::Agent;
-        let first = proxy.record.services.first().and_then(|name| services.get(name));
-        let telemetries = self.shared.telemetries();
+        let first = proxy.record.services.first().and_then(|name| mesh.service(name));
         for service in served.iter().copied().chain(first) {
-            let finding = telemetry::unwritten_log(&telemetries, &service.name, proxy);
+            let finding = telemetry::unwritten_log(mesh, &service.name, proxy);
             // Several services may log by the same telemetry object.
             compiled.findings.extend(finding.filter(|one| !compiled.findings.contains(one)));
         }
         if let Some(first) = first
             // Without its certificate the proxy could not authenticate.
-            && (is_agent_fed || self.shared.certificate(&first.account).is_some())
+            && (is_agent_fed || self.shared.certificate(&first.account, mesh.reads()).is_some())
         {
             let account = &first.account;
-            let scope = self.shared.scope(account);
+            let scope = self.shared.scope(account, mesh.reads());
             compiled.resources = scope.resources.clone();
             if is_agent_fed {
-                self.shared.feed_by_agent(account, &scope, &mut compiled.resources);
+                self.shared.feed_by_agent(account, &mut compiled.resources, mesh.reads());
             }
             let own = egress::filters::own_addresses(proxy);
             let by_machine = scope.by_machine.iter().filter(|_| !own.is_empty());
-            for cluster in by_machine.filter_map(|port| self.shared.external_cluster(port, &own)) {
-                compiled.resources.insert(cluster);
+            for port in by_machine {
+                if let Some(cluster) = self.shared.external_cluster(mesh, port, &own) {
+                    compiled.resources.insert(cluster);
+                }
             }
             let locality = &proxy.record.locality;
             if let Some(endpoints) = self.shared.localized_endpoints(account, locality) {
                 compiled.resources.replace(ResourceType::Endpoint, endpoints);
             }
-            let telemetries = self.shared.telemetries();
-            let telemetry = ServiceTelemetry::of(&telemetries, &first.name, proxy);
+            let telemetry = ServiceTelemetry::of(mesh, &first.name, proxy);
             let listener = outbound::by_host_listener(proxy, scope.by_host, telemetry);
             compiled.resources.insert(self.shared.encoder.encode(&listener));
-            self.collectors(telemetry, &mut compiled);
+            self.collectors(telemetry, compiled);
             let mut used_ports = upstream::own_ports(proxy);
             self.upstreams(
                 proxy,
+                mesh,
                 account,
                 &scope,
                 &upstreams,
                 &mut used_ports,
                 telemetry,
-                &mut compiled,
+                compiled,
             );
-            self.hosts(proxy, account, &hosts, &mut used_ports, telemetry, &mut compiled);
+            if !hosts.is_empty() {
+                let egress_scope = EgressScope::of(mesh, account);
+                self.hosts(proxy, &egress_scope, &hosts, &mut used_ports, telemetry, compiled);
+            }
         }
         compiled.upstreams = upstreams;
-        self.inbound(proxy, &served, &mut compiled);
+        self.inbound(proxy, mesh, &served, compiled);
         if proxy.metadata.ends_single_callers() {
-            let layer = self.withdrawals(&served);
+            let layer = self.withdrawals(mesh, &served);
             compiled.resources.insert(layer);
         }
-        compiled
     }
 
     /// The withdrawn callers of the TCP ports that a proxy serves. Also a closed port may have
     /// connections that have not ended yet.
-    fn withdrawals(&mut self, served: &[&Arc<Service>]) -> Arc<Resource> {
-        let accesses = &self.shared.snapshot.tcp_accesses.ports;
+    fn withdrawals(&mut self, mesh: MeshView<'_>, served: &[&Arc<Service>]) -> Arc<Resource> {
         let ports = served.iter().flat_map(|service| service.service_ports());
-        let accesses = ports.filter_map(|(port, _)| accesses.get_key_value(&port));
+        let accesses = ports.filter_map(|(port, _)| Some((mesh.tcp_access(&port)?, port)));
+        let accesses: Vec<_> = accesses.collect();
         let mut keys = accesses
-            .flat_map(|(port, access)| access.withdrawn.iter().map(move |account| (port, account)))
+            .iter()
+            .flat_map(|(access, port)| access.withdrawn.iter().map(move |account| (port, account)))
             .peekable();
         if keys.peek().is_none() {
             return self.shared.no_withdrawals();
@@ -183,18 +195,25 @@ impl Compiler {
     }
 
     /// Adds the proxy's inbound listener, with the resources that it refers to.
-    fn inbound(&mut self, proxy: &Proxy, served: &[&Arc<Service>], compiled: &mut Compiled) {
-        let snapshot = Arc::clone(&self.shared.snapshot);
+    fn inbound(
+        &mut self,
+        proxy: &Proxy,
+        mesh: MeshView<'_>,
+        served: &[&Arc<Service>],
+        compiled: &mut Compiled,
+    ) {
+        // What a proxy's applications are concerns only this proxy ([`Shared::update`]).
+        let local_endpoints = &Arc::clone(&self.shared.mesh).snapshot.local_endpoints;
         let mut chains = Vec::new();
         let local_ports = compiled.upstreams.iter().map(|one| one.upstream.local_port);
-        let mut used = ingress::UsedAddresses::new(proxy, &snapshot, local_ports);
+        let mut used = ingress::UsedAddresses::new(proxy, mesh, local_ports);
         let mut called_from_outside = Vec::new();
         for service in served {
             // Without its certificate a chain could never complete a handshake.
             let certificate = match proxy.metadata.certificates {
                 CertificateSource::Agent => None,
                 CertificateSource::Ads => {
-                    let certificate = self.shared.certificate(&service.account);
+                    let certificate = self.shared.certificate(&service.account, mesh.reads());
                     let Some(certificate) = certificate else {
                         compiled.findings.push(no_certificate(proxy, service));
                         continue;
@@ -204,13 +223,12 @@ impl Compiler {
             };
             let served_before = chains.len();
             for (service_port, port) in service.service_ports() {
-                let chain = self.chain(proxy, service, &service_port, port, compiled);
+                let chain = self.chain(proxy, mesh, service, &service_port, port, compiled);
                 let Some(chain) = chain else {
                     continue;
                 };
                 chains.push(chain);
-                let applications =
-                    snapshot.local_endpoints.get(&(proxy.record.id, service_port.clone()));
+                let applications = local_endpoints.get(&(proxy.record.id, service_port.clone()));
                 let here = [Application {
                     port: port.target,
                     weight: 1,
@@ -223,7 +241,7 @@ impl Compiler {
                 compiled.insert_required(self.shared.encoder.encode(&cluster));
                 compiled.serves.0.insert((service.name.clone(), port.number));
                 used.add_applications(applications);
-                let rules = snapshot.ingress_rules.get_key_value(&service_port);
+                let rules = mesh.ingress_rules(&service_port);
                 if let Some((port_of, rules)) = rules.filter(|_| port.protocol.is_http()) {
                     called_from_outside.push((service, port_of, port.protocol, rules));
                 }
@@ -233,11 +251,10 @@ impl Compiler {
                 compiled.insert_required(certificate.served);
             }
         }
-        let telemetries = self.shared.telemetries();
         for (service, port, protocol, rules) in called_from_outside {
-            for rule in rules.iter() {
-                let telemetry = ServiceTelemetry::of(&telemetries, &service.name, proxy);
-                let global = self.shared.upstream_settings().global_http(service);
+            for rule in rules {
+                let telemetry = ServiceTelemetry::of(mesh, &service.name, proxy);
+                let global = mesh.settings(service).global_http();
                 let filters = inbound::filters(protocol, global);
                 match used.add(service, port, filters, rule, telemetry) {
                     Ok(ingress::IngressResource::Chain(chain)) => chains.push(*chain),
@@ -251,7 +268,7 @@ impl Compiler {
         if chains.is_empty() {
             compiled.participation_resources.clear();
         } else {
-            compiled.resources.insert(self.shared.trust_bundle());
+            compiled.resources.insert(self.shared.trust_bundle(mesh.reads()));
             let listener = inbound::inbound_listener(proxy, chains);
             compiled.insert_required(self.shared.encoder.encode_urgent(&listener));
         }
@@ -262,60 +279,60 @@ impl Compiler {
     fn chain(
         &mut self,
         proxy: &Proxy,
+        mesh: MeshView<'_>,
         service: &Service,
         service_port: &ServicePort,
         port: &Port,
         compiled: &mut Compiled,
     ) -> Option<FilterChain> {
-        let snapshot = Arc::clone(&self.shared.snapshot);
-        let telemetries = self.shared.telemetries();
-        let telemetry = ServiceTelemetry::of(&telemetries, &service.name, proxy);
+        let telemetry = ServiceTelemetry::of(mesh, &service.name, proxy);
+        let settings = mesh.settings(service);
         self.collectors(telemetry, compiled);
         if port.protocol.is_http() {
             // Envoy ACKs a listener before it has its routes.
-            compiled.insert_required(self.shared.inbound_routes(service, service_port));
+            compiled.insert_required(self.shared.inbound_routes(service_port, mesh.reads())?);
             let protocol = port.protocol;
-            let global = self.shared.upstream_settings().global_http(service).cloned();
-            if let Some(limit) = &global {
+            let global = settings.global_http();
+            if let Some(limit) = global {
                 // Without it, calls pass or fail as policy says, so participation does not require
                 // it.
                 let cluster = self.shared.encoder.encode(&global::cluster(&limit.service));
                 compiled.resources.insert(cluster);
             }
             return Some(inbound::http_filter_chain(
-                &snapshot,
+                mesh,
                 proxy.metadata.certificates,
                 service,
                 service_port,
                 protocol,
-                global.as_ref(),
+                global,
                 telemetry,
             ));
         }
-        let access = snapshot.tcp_accesses.ports.get(service_port)?;
-        let authorization = self.shared.tcp_authorization(service_port, access);
+        let access = mesh.tcp_access(service_port)?;
+        let authorization = self.shared.tcp_authorization(service_port, mesh.reads())?;
         if access.callers.is_empty() {
             compiled.resources.insert(authorization);
             return None;
         }
         compiled.insert_required(authorization);
-        if let Some(limit) = self.shared.upstream_settings().global_tcp(service).cloned() {
+        if let Some(limit) = settings.global_tcp() {
             let cluster = self.shared.encoder.encode(&global::cluster(&limit.service));
             compiled.resources.insert(cluster);
             let encoder = &mut self.shared.encoder;
             compiled.insert_required(encoder.encode(&counted::cluster(proxy, service_port)));
-            let listener = counted::listener(proxy, service_port, &limit);
+            let listener = counted::listener(proxy, service_port, limit);
             compiled.insert_required(encoder.encode_urgent(&listener));
         }
         let by_caller = proxy.metadata.ends_single_callers();
         if by_caller {
-            for resource in self.shared.by_caller(service, service_port, access) {
+            for resource in self.shared.by_caller(service_port, mesh.reads()).into_iter().flatten()
+            {
                 compiled.insert_required(resource);
             }
         }
-        let settings = self.shared.upstream_settings();
         Some(inbound::tcp_filter_chain(
-            &snapshot,
+            mesh,
             proxy.metadata.certificates,
             by_caller,
             service,
@@ -331,6 +348,7 @@ impl Compiler {
     fn upstreams(
         &mut self,
         proxy: &Proxy,
+        mesh: MeshView<'_>,
         account: &ServiceAccount,
         scope: &Scope,
         upstreams: &[ProxyUpstream],
@@ -338,7 +356,6 @@ impl Compiler {
         telemetry: ServiceTelemetry<'_>,
         compiled: &mut Compiled,
     ) {
-        let snapshot = Arc::clone(&self.shared.snapshot);
         for ProxyUpstream { upstream: declared, source } in upstreams {
             let spot = source.spot();
             if !used_ports.insert(declared.local_port) {
@@ -346,7 +363,7 @@ impl Compiler {
                 compiled.findings.push(upstream::port_in_use(proxy, &service, port, spot));
                 continue;
             }
-            let (service, port) = match upstream::service_port(&snapshot, proxy, declared, spot) {
+            let (service, port) = match upstream::service_port(mesh, proxy, declared, spot) {
                 Ok(found) => found,
                 Err(finding) => {
                     compiled.findings.push(*finding);
@@ -354,22 +371,17 @@ impl Compiler {
                 }
             };
             let is_http = service.port(port.port).is_some_and(|port| port.protocol.is_http());
-            let listener = upstream::UpstreamListener::new(
-                &snapshot,
-                proxy,
-                &port,
-                declared.local_port,
-                source,
-            );
+            let listener =
+                upstream::UpstreamListener::new(mesh, proxy, &port, declared.local_port, source);
             let listener = if is_http {
-                let routes = self.shared.upstream_routes(account, scope, service, &port);
-                compiled.resources.insert(routes);
+                let routes = self.shared.upstream_routes(account, &port, mesh.reads());
+                routes.into_iter().for_each(|routes| compiled.resources.insert(routes));
                 Some(upstream::http_listener(proxy, service, &port, listener, telemetry))
             } else {
                 // TCP cannot carry an explanation: without an allowed destination there is no
                 // listener.
                 let to = scope.callable.get(&port).map(|to| &**to);
-                let plaintext = to.is_some_and(|to| outbound::may_be_plaintext(&snapshot, to));
+                let plaintext = to.is_some_and(|to| outbound::may_be_plaintext(mesh, to));
                 let listener = to.and_then(|to| {
                     upstream::tcp_listener(proxy, &port, listener, to, plaintext, telemetry)
                 });
@@ -389,7 +401,7 @@ impl Compiler {
     fn hosts(
         &mut self,
         proxy: &Proxy,
-        account: &ServiceAccount,
+        egress_scope: &EgressScope<'_>,
         hosts: &[HostUpstream],
         used_ports: &mut BTreeSet<u16>,
         telemetry: ServiceTelemetry<'_>,
@@ -401,12 +413,15 @@ impl Compiler {
                 compiled.findings.push(upstream::port_in_use(proxy, &host, port, None));
                 continue;
             }
-            let egress_scope = self.shared.egress_scope(account);
-            let opened = egress::upstream::open(proxy, &egress_scope, declared, telemetry);
+            let opened = egress::upstream::open(proxy, egress_scope, declared, telemetry);
             let encoder = &mut self.shared.encoder;
             let resources = match opened {
                 None => {
-                    compiled.findings.push(egress::upstream::closed(proxy, declared, account));
+                    compiled.findings.push(egress::upstream::closed(
+                        proxy,
+                        declared,
+                        egress_scope.caller,
+                    ));
                     continue;
                 }
                 Some(Opened::Requests(both)) => [encoder.encode(&both.0), encoder.encode(&both.1)],

@@ -12,7 +12,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use ironmesh_catalog::{
     EgressRuleByAddress, EgressRules, EgressRulesByHost, Hostname, HttpMatch, IpRange, Protocol,
-    ServiceAccount, Snapshot, hosts,
+    ServiceAccount, hosts,
 };
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::Cluster;
 use ironmesh_xds_wire::pb::envoy::config::route::v3::route_action::{
@@ -28,16 +28,15 @@ use ironmesh_xds_wire::pb::google::protobuf::Any;
 use crate::condition::route_match;
 use crate::external;
 use crate::http::{answer, every_request, forward, protocol_options, reject_escaped_slashes};
-use crate::index::PolicyIndex;
 use crate::limits::Limits;
+use crate::mesh_view::MeshView;
 
 /// The cluster by which calls to hosts without a service leave.
 pub(crate) const CLUSTER: &str = "egress";
 
 /// What an account may call outside the mesh, with the inputs for its routes.
 pub(crate) struct EgressScope<'a> {
-    pub(crate) index: &'a PolicyIndex,
-    pub(crate) snapshot: &'a Snapshot,
+    pub(crate) mesh: MeshView<'a>,
     pub(crate) caller: &'a ServiceAccount,
     pub(crate) exits: EgressRules<'a>,
     /// Whether calls pass that no policy allows.
@@ -45,15 +44,11 @@ pub(crate) struct EgressScope<'a> {
 }
 
 impl<'a> EgressScope<'a> {
-    pub(crate) fn of(
-        index: &'a PolicyIndex,
-        snapshot: &'a Snapshot,
-        caller: &'a ServiceAccount,
-    ) -> Self {
-        let passes_through = snapshot.passes_through(&caller.namespace);
+    pub(crate) fn of(mesh: MeshView<'a>, caller: &'a ServiceAccount) -> Self {
+        let passes_through = mesh.passes_through(&caller.namespace);
         // Passthrough covers these rules as well.
-        let exits = if passes_through { EgressRules::default() } else { index.exits(caller) };
-        Self { index, snapshot, caller, exits, passes_through }
+        let exits = if passes_through { EgressRules::default() } else { mesh.exits(caller) };
+        Self { mesh, caller, exits, passes_through }
     }
 
     /// Whether any call may leave by the cluster.
@@ -100,20 +95,15 @@ impl<'a> EgressScope<'a> {
         let with_port = format!("{host}:{port}");
         let plain = (port == 80).then(|| host.to_string());
         let mut domains: Vec<_> = plain.into_iter().chain([with_port]).collect();
-        domains.retain(|host| {
-            !hosts::is_mesh_host(self.snapshot, host) && used_domains.insert(host.clone())
-        });
+        domains.retain(|host| !self.mesh.is_mesh_host(host) && used_domains.insert(host.clone()));
         (!domains.is_empty()).then_some(domains)
     }
 
     /// The virtual host of external services, which passthrough does not open to accounts without a
     /// grant.
     fn closed(&self, used_domains: &mut BTreeSet<String>) -> Option<VirtualHost> {
-        let services = self.snapshot.specification.services.values();
-        let ports = services.flat_map(|service| service.service_ports().map(move |p| (service, p)));
         let mut domains = Vec::new();
-        for (service, (port, _)) in ports {
-            let Some(external) = &service.external else { continue };
+        for (external, port) in self.mesh.external_ports() {
             // A name without a port means port 80, or the only port.
             let outside = hosts::outside(external, &port, true);
             domains.extend(outside.into_iter().filter(|host| used_domains.insert(host.clone())));
@@ -156,7 +146,7 @@ impl<'a> EgressScope<'a> {
             if egress.matches.is_empty() {
                 allow(&[]);
             }
-            for (_, one) in egress.requests(&self.snapshot.specification) {
+            for one in self.mesh.matched(&egress.namespace, &egress.matches) {
                 allow(&[one]);
             }
         }
@@ -168,7 +158,7 @@ impl<'a> EgressScope<'a> {
         let mut routes: Vec<_> =
             self.exits.by_address.iter().map(|(port, exits)| by_address(*port, exits)).collect();
         if self.passes_through {
-            for mesh_host in regex::mesh_host_regexes(self.snapshot) {
+            for mesh_host in regex::mesh_host_regexes(self.mesh) {
                 let matcher = authority(mesh_host);
                 routes.push(with(&matcher, connect(self.connect_denied())));
                 routes.push(with(&matcher, every_request(self.is_unknown())));
@@ -182,7 +172,7 @@ impl<'a> EgressScope<'a> {
     }
 
     fn who(&self) -> String {
-        self.snapshot.mesh.trust_domain.workload(self.caller).to_string()
+        self.mesh.trust_domain().workload(self.caller).to_string()
     }
 
     fn connect_denied(&self) -> route::Action {

@@ -29,9 +29,9 @@ use ironmesh_xds_wire::pb::google::protobuf::Any;
 use crate::destination::{Destination, Host};
 use crate::egress::filters;
 use crate::http::{answer, every_request, filtered_protocol_options, protocol_options};
-use crate::index::{Allowed, PolicyIndex};
 use crate::keepalive;
 use crate::limits::Limits;
+use crate::mesh_view::Allowed;
 use crate::mirrors::Mirrors;
 use crate::shape::{ads, lb_endpoint_at, never_panic};
 
@@ -153,28 +153,27 @@ fn host(external: &External, port: &ServicePort) -> Option<String> {
 
 /// The routes of an external HTTP port, for a `caller` with some access to it.
 pub(crate) fn routes(
-    index: &PolicyIndex,
     mirrors: Mirrors<'_>,
     caller: &ServiceAccount,
     service: &Service,
     external: &External,
     port: &ServicePort,
 ) -> Vec<Route> {
-    let (to, snapshot) = (Destination::to(port.clone()), mirrors.snapshot);
+    let (to, mesh) = (Destination::to(port.clone()), mirrors.mesh);
     let own_host = host(external, port);
     let host = match &own_host {
         _ if is_passed_through(service) => Host::Kept,
         Some(host) => Host::Other(host),
         None => Host::AsTreated,
     };
-    let treatments = index.treatments(caller, &service.name);
+    let treatments = mesh.treatments(caller, &service.name);
     let Some(called) = service.port(port.port) else { return Vec::new() };
-    let matches = match index.allowed(snapshot, caller, service, called) {
+    let matches = match mesh.allowed(caller, service, called) {
         Allowed::Everything => return to.routes(port, host, &treatments, mirrors),
         Allowed::These(matches) => matches,
     };
     let allowed = to.only_for(&matches).routes(port, host, &treatments, mirrors);
-    let who = snapshot.mesh.trust_domain.workload(caller);
+    let who = mesh.trust_domain().workload(caller);
     let body = format!(
         "ironmesh: {who} may not ask this of {}: no traffic target allows it\n",
         service.name

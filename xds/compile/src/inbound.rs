@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use ironmesh_catalog::{
     Application, CertificateSource, GlobalHttpLimit, Health, Mode, Protocol, Proxy, Service,
-    ServicePort, Snapshot, TcpAccess, UpstreamSettings,
+    ServicePort, TcpAccess,
 };
 use ironmesh_xds_wire::any;
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::{
@@ -27,8 +27,8 @@ use ironmesh_xds_wire::pb::envoy::extensions::filters::network::http_connection_
 use ironmesh_xds_wire::pb::google::protobuf::{Any, Duration};
 
 use crate::http::{Side, connection_manager, every_request, forward, grpc_web, protocol_options};
-use crate::index::PolicyIndex;
 use crate::limits::unlimited;
+use crate::mesh_view::{MeshView, ServiceSettings};
 use crate::revoked::{self, REVOKED_FILTER};
 use crate::secret::{self, ROOTS};
 use crate::shape::{CONNECT_TIMEOUT, health_status, lb_endpoint, listener, never_panic};
@@ -70,7 +70,7 @@ pub(crate) fn inbound_listener(proxy: &Proxy, filter_chains: Vec<FilterChain>) -
 /// The chain of one HTTP service port: mutual TLS for clients whose SNI is this port and that offer
 /// the mesh's ALPN. Anything else, above all plaintext, matches no chain and is disconnected.
 pub(crate) fn http_filter_chain(
-    snapshot: &Snapshot,
+    mesh: MeshView<'_>,
     source: CertificateSource,
     service: &Service,
     port: &ServicePort,
@@ -90,7 +90,7 @@ pub(crate) fn http_filter_chain(
         name: names::inbound_route(port),
         transport_socket: tls::downstream(&service.account, source, ROOTS),
         filters: vec![manager],
-        ..chain(snapshot, port)
+        ..chain(mesh, port)
     }
 }
 
@@ -119,21 +119,21 @@ pub(crate) fn filters(protocol: Protocol, global: Option<&GlobalHttpLimit>) -> V
 /// withdrawn caller's connections by a filter (docs/decisions/0079).
 #[expect(clippy::too_many_arguments, reason = "a chain depends on all of them")]
 pub(crate) fn tcp_filter_chain(
-    snapshot: &Snapshot,
+    mesh: MeshView<'_>,
     source: CertificateSource,
     by_caller: bool,
     service: &Service,
     port: &ServicePort,
     access: &TcpAccess,
-    settings: &UpstreamSettings,
+    settings: ServiceSettings<'_>,
     telemetry: ServiceTelemetry<'_>,
 ) -> FilterChain {
     let peers = secret::authorization_name(port);
-    let is_audited = snapshot.mode_of(service) == Mode::Audit;
-    let local = settings.local_tcp(service);
+    let is_audited = mesh.mode_of(service) == Mode::Audit;
+    let local = settings.local_tcp();
     let local = local.map(|rate| rate_limit::local_tcp(rate, stat_prefix(port)));
     // If a rate limit service counts connections, they pass its listener first.
-    let is_counted = settings.global_tcp(service).is_some();
+    let is_counted = settings.global_tcp().is_some();
     let cluster =
         if is_counted { names::counted_cluster(port) } else { names::local_cluster(port) };
     let (cluster, name) = if by_caller {
@@ -149,15 +149,15 @@ pub(crate) fn tcp_filter_chain(
         name,
         transport_socket: tls::downstream(&service.account, source, &peers),
         filters: by_caller.into_iter().flatten().chain(local).chain([proxy]).collect(),
-        ..chain(snapshot, port)
+        ..chain(mesh, port)
     }
 }
 
 /// The match of a chain.
-fn chain(snapshot: &Snapshot, port: &ServicePort) -> FilterChain {
+fn chain(mesh: MeshView<'_>, port: &ServicePort) -> FilterChain {
     FilterChain {
         filter_chain_match: Some(FilterChainMatch {
-            server_names: vec![names::server_name(port, &snapshot.mesh.domain)],
+            server_names: vec![names::server_name(port, mesh.domain())],
             transport_protocol: "tls".to_owned(),
             application_protocols: vec![MESH_ALPN.to_owned()],
             ..FilterChainMatch::default()
@@ -175,24 +175,23 @@ pub(crate) fn stat_prefix(port: &ServicePort) -> String {
 /// The routes of one service port, with authorization, and with the refusal of revoked callers. They
 /// are the same for all proxies that serve it.
 pub(crate) fn route_configuration(
-    index: &PolicyIndex,
-    snapshot: &Snapshot,
+    mesh: MeshView<'_>,
     service: &Service,
     port: &ServicePort,
     revoked: Option<&Any>,
 ) -> RouteConfiguration {
     let local = ClusterSpecifier::Cluster(names::local_cluster(port));
     let action = forward(RouteAction { cluster_specifier: Some(local), ..RouteAction::default() });
-    let settings = index.upstream_settings();
+    let settings = mesh.settings(service);
     // Authorization is set on the virtual host, and so on all of its routes.
-    let mut typed_per_filter_config = rbac::per_route(index, snapshot, service, port);
-    typed_per_filter_config.extend(rate_limit::local_http(settings.local_http(service)));
+    let mut typed_per_filter_config = rbac::per_route(mesh, service, port);
+    typed_per_filter_config.extend(rate_limit::local_http(settings.local_http()));
     typed_per_filter_config
         .extend(revoked.map(|revoked| (REVOKED_FILTER.to_owned(), revoked.clone())));
-    let global = settings.global_http(service);
+    let global = settings.global_http();
     let rate_limits =
         global.map(|limit| rate_limit::global::descriptors(&limit.descriptors)).unwrap_or_default();
-    let mut routes = rate_limit::routes(settings.http_routes(service), &action);
+    let mut routes = rate_limit::routes(settings.http_routes(), &action);
     routes.push(every_request(action));
     RouteConfiguration {
         name: names::inbound_route(port),

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ironmesh_catalog::codes::INGRESS_COLLISION;
 use ironmesh_catalog::{
-    Application, Finding, Hostname, IngressEntry, IngressPort, IngressRule, Proxy, Service,
-    ServicePort, Snapshot,
+    Application, Domain, Finding, Hostname, IngressEntry, IngressPort, IngressRule, Proxy, Service,
+    ServicePort,
 };
 use ironmesh_sidecar::ports;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::{CidrRange, TrafficDirection};
@@ -22,6 +22,7 @@ use ironmesh_xds_wire::pb::envoy::extensions::filters::network::http_connection_
 
 use crate::http::{Side, connection_manager};
 use crate::inbound::HANDSHAKE_TIMEOUT;
+use crate::mesh_view::MeshView;
 use crate::shape::{cidr, listener, number};
 use crate::telemetry::ServiceTelemetry;
 use crate::{held_open, names, tls};
@@ -30,7 +31,7 @@ use crate::{held_open, names, tls};
 #[derive(Debug)]
 pub(crate) struct UsedAddresses<'a> {
     proxy: &'a Proxy,
-    snapshot: &'a Snapshot,
+    mesh: MeshView<'a>,
     hosts: BTreeMap<&'a Hostname, &'a ServicePort>,
     /// The service port that uses each; `None` is the proxy itself.
     ports: BTreeMap<u16, Option<&'a ServicePort>>,
@@ -49,7 +50,7 @@ impl<'a> UsedAddresses<'a> {
     /// The addresses that the proxy itself uses, with upstreams at `local_ports`.
     pub(crate) fn new(
         proxy: &'a Proxy,
-        snapshot: &'a Snapshot,
+        mesh: MeshView<'a>,
         local_ports: impl IntoIterator<Item = u16>,
     ) -> Self {
         let mut ports = BTreeSet::from([proxy.record.mesh_address.port()]);
@@ -61,7 +62,7 @@ impl<'a> UsedAddresses<'a> {
         }
         Self {
             proxy,
-            snapshot,
+            mesh,
             hosts: BTreeMap::new(),
             ports: ports.into_iter().map(|port| (port, None)).collect(),
         }
@@ -98,7 +99,7 @@ impl<'a> UsedAddresses<'a> {
             }
             IngressEntry::Https { hosts, skips_client_certificates } => {
                 for host in hosts {
-                    if is_mesh_host(self.snapshot, host) {
+                    if is_mesh_host(self.mesh.domain(), host) {
                         let (what, by) = (format!("`{host}`"), "the mesh");
                         let help = "name hosts outside of its domain, or a service's own hostname";
                         return Err(self.collision(port, rule, &what, by, help));
@@ -144,7 +145,7 @@ impl<'a> UsedAddresses<'a> {
         );
         // By its current source location: an equal rule may come from an older text.
         let key = (rule.policy.namespace.clone(), rule.policy.name.clone());
-        let written = self.snapshot.specification.ingress_backends.get(&key);
+        let written = self.mesh.ingress_backend(&key);
         let is_it = |one: &&IngressPort| one.port == *port && one.entry == rule.entry;
         let backend = written.and_then(|policy| policy.backends.iter().find(is_it));
         Box::new(
@@ -156,8 +157,8 @@ impl<'a> UsedAddresses<'a> {
 
 /// Whether a host could be a name by which proxies of the mesh call each other: that of a service
 /// port, a wildcard below the hostname of a service, or a wider one.
-fn is_mesh_host(snapshot: &Snapshot, host: &Hostname) -> bool {
-    let domain = snapshot.mesh.domain.as_str();
+fn is_mesh_host(domain: &Domain, host: &Hostname) -> bool {
+    let domain = domain.as_str();
     let (is_wildcard, name) = match host.as_str().strip_prefix("*.") {
         Some(name) => (true, name),
         None => (false, host.as_str()),

@@ -4,8 +4,7 @@
 #![expect(clippy::unnecessary_wraps, reason = "message fields are options")]
 
 use ironmesh_catalog::{
-    HttpConnections, LocalitySetting, OutlierDetection as Detection, RetryLimit, Service,
-    TcpConnections, UpstreamSettings,
+    HttpConnections, LocalitySetting, OutlierDetection as Detection, RetryLimit, TcpConnections,
 };
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::circuit_breakers::Thresholds;
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::circuit_breakers::thresholds::RetryBudget;
@@ -18,6 +17,7 @@ use ironmesh_xds_wire::pb::envoy::config::core::v3::{HttpProtocolOptions, Routin
 use ironmesh_xds_wire::pb::envoy::r#type::v3::Percent;
 use ironmesh_xds_wire::pb::google::protobuf::Duration;
 
+use crate::mesh_view::ServiceSettings;
 use crate::shape::{CONNECT_TIMEOUT, never_panic, number};
 
 /// The retry budget: concurrent retries in percent of active requests.
@@ -37,12 +37,12 @@ pub(crate) struct Limits<'a> {
 }
 
 impl<'a> Limits<'a> {
-    pub(crate) fn of(settings: &'a UpstreamSettings, service: &Service) -> Self {
+    pub(crate) fn of(settings: ServiceSettings<'a>) -> Self {
         Self {
-            tcp: settings.tcp(service),
-            http: settings.http(service),
-            outliers: settings.outlier_detection(service),
-            locality: settings.locality(service).map(|one| &**one),
+            tcp: settings.tcp(),
+            http: settings.http(),
+            outliers: settings.outlier_detection(),
+            locality: settings.locality().map(|one| &**one),
         }
     }
 

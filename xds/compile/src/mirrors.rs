@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ironmesh_catalog::{Mirror, ServicePort, Snapshot};
+use ironmesh_catalog::{Mirror, ServicePort};
 
 use crate::destination::Destination;
+use crate::mesh_view::MeshView;
 
 /// The possible mirrors of an account's calls: services that it may call itself. It has no clusters
 /// of others.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mirrors<'a> {
-    pub(crate) snapshot: &'a Snapshot,
+    pub(crate) mesh: MeshView<'a>,
     pub(crate) callable: &'a BTreeMap<ServicePort, Arc<Destination>>,
 }
 
@@ -25,7 +26,7 @@ impl Mirrors<'_> {
         mirror: &Mirror,
     ) -> Option<ServicePort> {
         let to = ServicePort::new(mirror.service.clone(), called.port);
-        let service = self.snapshot.service(&to.service)?;
+        let service = self.mesh.service(&to.service)?;
         let is_http = service.port(to.port).is_some_and(|port| port.protocol.is_http());
         let answers_itself = self.callable.get(&to)?.is_to(&to);
         let has_them = to == *called || backends.iter().all(|(port, _)| *port == to);

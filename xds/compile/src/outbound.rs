@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ironmesh_catalog::{
     CertificateSource, EscapedSlashes, Locality, LocalitySetting, MeshEndpoint, Port, Protocol,
-    Proxy, Service, ServicePort, Snapshot, Transport, hosts,
+    Proxy, Service, ServicePort, Transport, hosts,
 };
 use ironmesh_sidecar::ports;
 use ironmesh_xds_wire::pb;
@@ -27,6 +27,7 @@ use crate::http::{
     Side, connection_manager, protocol_options, protocol_options_to_proxies, reject_escaped_slashes,
 };
 use crate::limits::Limits;
+use crate::mesh_view::MeshView;
 use crate::mirrors::Mirrors;
 use crate::shape::{ads, health_status, lb_endpoint, listener, number};
 use crate::telemetry::ServiceTelemetry;
@@ -44,20 +45,20 @@ const BY_HOST: &str = "outbound-http";
 /// protocol is then the application's, since a cluster has one protocol for all of its endpoints;
 /// proxies accept that as well.
 pub(crate) fn cluster(
-    snapshot: &Snapshot,
+    mesh: MeshView<'_>,
     service: &Service,
     port: &Port,
     limits: Limits<'_>,
     source: CertificateSource,
 ) -> Cluster {
     let service_port = ServicePort::new(service.name.clone(), port.number);
-    let server = snapshot.mesh.trust_domain.workload(&service.account);
-    let may_be_plaintext = snapshot.has_plaintext(service);
+    let server = mesh.trust_domain().workload(&service.account);
+    let may_be_plaintext = mesh.has_plaintext(service);
     let between_proxies = if port.protocol.is_http() { Protocol::Http2 } else { port.protocol };
     let protocol = if may_be_plaintext { port.protocol } else { between_proxies };
     let protocol_has_pings = !may_be_plaintext && protocol.is_http();
     let served_port = ServicePort::new(service.served_as().clone(), port.number);
-    let server_name = names::server_name(&served_port, &snapshot.mesh.domain);
+    let server_name = names::server_name(&served_port, mesh.domain());
     Cluster {
         name: service_port.to_string(),
         cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into())),
@@ -86,11 +87,9 @@ pub(crate) fn cluster(
 }
 
 /// Whether calls to `destination` may use plaintext.
-pub(crate) fn may_be_plaintext(snapshot: &Snapshot, destination: &Destination) -> bool {
+pub(crate) fn may_be_plaintext(mesh: MeshView<'_>, destination: &Destination) -> bool {
     let services = destination.service_ports().into_iter();
-    services
-        .filter_map(|port| snapshot.service(&port.service))
-        .any(|one| snapshot.has_plaintext(one))
+    services.filter_map(|port| mesh.service(&port.service)).any(|one| mesh.has_plaintext(one))
 }
 
 /// The endpoints of a service port. Without endpoints there is still an assignment: to omit it
@@ -198,13 +197,13 @@ pub(crate) fn by_host_routes(
     callable: &BTreeMap<ServicePort, Arc<Destination>>,
     by_host: ByHost,
 ) -> RouteConfiguration {
-    let EgressScope { index, snapshot, caller, .. } = *egress_scope;
-    let mirrors = Mirrors { snapshot, callable };
+    let EgressScope { mesh, caller, .. } = *egress_scope;
+    let mirrors = Mirrors { mesh, callable };
     let ports: Vec<_> = callable
         .iter()
         .filter_map(|(port, destination)| {
-            let service = snapshot.service(&port.service)?;
-            let domains = hosts::hosts(snapshot, caller, service, port);
+            let service = mesh.service(&port.service)?;
+            let domains = mesh.hosts(caller, service, port);
             is_http(service, port.port).then_some((port, destination, service, domains))
         })
         .collect();
@@ -215,13 +214,13 @@ pub(crate) fn by_host_routes(
     for (port, destination, service, mut domains) in ports {
         let mut routes = match &service.external {
             None => {
-                let treatments = index.treatments(caller, &port.service);
+                let treatments = mesh.treatments(caller, &port.service);
                 destination.routes(port, Host::AsTreated, &treatments, mirrors)
             }
             Some(external) => {
                 // Envoy would reject routes with a duplicate host.
                 domains.retain(|host| used_domains.insert(host.clone()));
-                external::routes(index, mirrors, caller, service, external, port)
+                external::routes(mirrors, caller, service, external, port)
             }
         };
         // The listener may exist before these routes. A server of the mesh then rejects by itself;
@@ -243,7 +242,7 @@ pub(crate) fn by_host_routes(
         routes: egress_scope.unnamed(),
         ..VirtualHost::default()
     });
-    let mut services = callable.keys().filter_map(|port| snapshot.service(&port.service));
+    let mut services = callable.keys().filter_map(|port| mesh.service(&port.service));
     let goes_by_host = egress_scope.is_open() || services.any(|one| hosts::is_passed_through(one));
     let never = if goes_by_host { egress::filters::never() } else { HashMap::new() };
     RouteConfiguration {

@@ -14,7 +14,7 @@ mod repeated;
 use std::collections::HashMap;
 
 use ironmesh_catalog::{
-    Grant, HttpMatch, Mode, OpenCallers, PathRegex, Service, ServicePort, Snapshot, TrustDomain,
+    Grant, HttpMatch, Mode, OpenCallers, PathRegex, Service, ServicePort, TrustDomain,
 };
 use ironmesh_xds_wire::any;
 use ironmesh_xds_wire::pb::envoy::config::rbac::v3::{
@@ -29,7 +29,7 @@ use ironmesh_xds_wire::pb::envoy::r#type::matcher::v3::{PathMatcher, StringMatch
 use ironmesh_xds_wire::pb::google::protobuf::Any;
 
 use crate::http::http_filter;
-use crate::index::{Allowed, PolicyIndex};
+use crate::mesh_view::{Allowed, MeshView};
 use crate::shape::{exact, namespace_prefix, regex, workload_prefix};
 
 pub(crate) use repeated::join_repeated;
@@ -46,28 +46,27 @@ pub(crate) fn deny_all() -> HttpFilter {
 
 /// The override of [`deny_all`] on an inbound virtual host of a service port.
 pub(crate) fn per_route(
-    index: &PolicyIndex,
-    snapshot: &Snapshot,
+    mesh: MeshView<'_>,
     service: &Service,
     port: &ServicePort,
 ) -> HashMap<String, Any> {
-    let trust_domain = &snapshot.mesh.trust_domain;
+    let trust_domain = mesh.trust_domain();
     // No target can have this name: target names start with a namespace.
     let open = || -> HashMap<_, _> {
-        let callers = service.open_callers(snapshot.mode_of(service)).into_iter();
+        let callers = service.open_callers(mesh.mode_of(service)).into_iter();
         callers.map(|one| ("permissive".to_owned(), permissive(trust_domain, one))).collect()
     };
     let granted = || -> HashMap<_, _> {
-        let grants = index.grants_on(&service.account).iter().filter_map(|grant| {
-            let policy = policy(index, trust_domain, service, grant, port)?;
+        let grants = mesh.grants_on(&service.account).iter().filter_map(|grant| {
+            let policy = policy(mesh, trust_domain, service, grant, port)?;
             Some((format!("{}/{}", grant.target.namespace, grant.target.name), policy))
         });
         grants.collect()
     };
     // Ingress callers are allowed by their own policies in every mode, and by nothing else.
-    let outside = || ingress::policies(index, snapshot, port);
+    let outside = || ingress::policies(mesh, port);
     let besides = |policies: HashMap<_, _>| rbac(policies.into_iter().chain(outside()).collect());
-    let rbac = match snapshot.mode_of(service) {
+    let rbac = match mesh.mode_of(service) {
         Mode::Strict => besides(granted()),
         Mode::Permissive => besides(open()),
         Mode::Audit => Rbac {
@@ -107,7 +106,7 @@ fn rbac(policies: HashMap<String, Policy>) -> Rbac {
 /// The policy of one grant on `port`; `None` if it has no caller or no request to allow, because an
 /// empty list must never come to mean "anyone" (invariant 3).
 fn policy(
-    index: &PolicyIndex,
+    mesh: MeshView<'_>,
     trust_domain: &TrustDomain,
     service: &Service,
     grant: &Grant,
@@ -120,7 +119,7 @@ fn policy(
         .filter(|source| service.is_visible_in(&source.namespace))
         .map(|source| authenticated(exact(trust_domain.workload(source).as_str())))
         .collect();
-    let permissions = match index.allowed_by(target, service.port(port.port)?) {
+    let permissions = match mesh.allowed_by(target, service.port(port.port)?) {
         Allowed::Everything => vec![everything()],
         Allowed::These(matches) => matches.into_iter().map(allows).collect(),
     };

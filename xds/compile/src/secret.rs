@@ -2,7 +2,7 @@
 //! (docs/reference/names.md).
 
 use ironmesh_catalog::{
-    Callers, CertificateSource, RevokedCallers, ServiceAccount, ServiceCertificate, ServicePort,
+    Callers, CertificateSource, ServiceAccount, ServiceCertificate, ServicePort,
     ServiceSecret, TrustBundle, TrustDomain,
 };
 use ironmesh_sidecar::envoy::CERTIFICATES_CLUSTER;
@@ -116,7 +116,7 @@ fn uri(name: StringMatcher) -> SubjectAltNameMatcher {
 pub(crate) fn tcp_authorization(
     trust_domain: &TrustDomain,
     bundle: &TrustBundle,
-    revoked: &RevokedCallers,
+    revocation_lists: Option<&str>,
     port: &ServicePort,
     callers: &Callers,
 ) -> Secret {
@@ -132,9 +132,9 @@ pub(crate) fn tcp_authorization(
     let context = CertificateValidationContext {
         trusted_ca: Some(inline(&bundle.roots)),
         match_typed_subject_alt_names: names,
-        crl: revoked.lists.as_deref().map(inline),
+        crl: revocation_lists.map(inline),
         // The root signs no list: it revokes no intermediate.
-        only_verify_leaf_cert_crl: revoked.lists.is_some(),
+        only_verify_leaf_cert_crl: revocation_lists.is_some(),
         ..CertificateValidationContext::default()
     };
     Secret {

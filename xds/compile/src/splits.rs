@@ -1,10 +1,10 @@
 //! Traffic splits, indexed by the compiler's queries. Built once per policy.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ironmesh_catalog::splits::Splits;
-use ironmesh_catalog::{MeshSpecification, Service, ServiceName, ServicePort};
+use ironmesh_catalog::{MeshSpecification, Service, ServicePort};
 
 use crate::destination::Destination;
 
@@ -15,13 +15,7 @@ pub(crate) struct SplitIndex {
     destinations: BTreeMap<ServicePort, Arc<Destination>>,
     /// The apex ports of each backend port.
     apexes: BTreeMap<ServicePort, Vec<ServicePort>>,
-    /// The apex services of each backend, whatever their ports; and the reverse.
-    apexes_of: Links,
-    backends_of: Links,
-    has_circles: bool,
 }
-
-type Links = BTreeMap<ServiceName, BTreeSet<ServiceName>>;
 
 impl SplitIndex {
     pub(crate) fn new(specification: &MeshSpecification) -> Self {
@@ -52,27 +46,7 @@ impl SplitIndex {
                 }
             }
         }
-        let (mut apexes_of, mut backends_of) = (Links::new(), Links::new());
-        for split in specification.traffic_splits.values() {
-            for backend in split.backends.iter().map(|backend| &backend.service) {
-                apexes_of.entry(backend.clone()).or_default().insert(split.service.clone());
-                backends_of.entry(split.service.clone()).or_default().insert(backend.clone());
-            }
-        }
-        let has_circles = !splits.cycles().is_empty();
-        Self { destinations: destinations.collect(), apexes, apexes_of, backends_of, has_circles }
-    }
-
-    /// These services, their apexes, and all backends of any of these. A caller that sees a service
-    /// through a split may call one of the linked services directly.
-    pub(crate) fn linked<'a>(
-        &'a self,
-        services: impl IntoIterator<Item = &'a ServiceName>,
-    ) -> BTreeSet<&'a ServiceName> {
-        let with_apexes = reached(services, &self.apexes_of);
-        // The loader rejects circles. All splits together decide where a circle is cut.
-        let all = self.backends_of.keys().filter(|_| self.has_circles);
-        reached(with_apexes.into_iter().chain(all), &self.backends_of)
+        Self { destinations: destinations.collect(), apexes }
     }
 
     /// The destination of calls to a service port: itself, if it has no split.
@@ -81,29 +55,8 @@ impl SplitIndex {
         known.map_or_else(|| Arc::new(Destination::to(port.clone())), Arc::clone)
     }
 
-    /// Adds the apexes of these ports, transitively.
-    pub(crate) fn add_apexes(&self, ports: &mut BTreeSet<ServicePort>) {
-        let mut pending: Vec<_> = ports.iter().cloned().collect();
-        while let Some(port) = pending.pop() {
-            for apex in self.apexes.get(&port).into_iter().flatten() {
-                if ports.insert(apex.clone()) {
-                    pending.push(apex.clone());
-                }
-            }
-        }
+    /// The ports with a split to this one.
+    pub(crate) fn apexes(&self, backend: &ServicePort) -> &[ServicePort] {
+        self.apexes.get(backend).map_or(&[], Vec::as_slice)
     }
-}
-
-fn reached<'a>(
-    from: impl IntoIterator<Item = &'a ServiceName>,
-    links: &'a Links,
-) -> BTreeSet<&'a ServiceName> {
-    let mut pending: Vec<_> = from.into_iter().collect();
-    let mut reached = BTreeSet::new();
-    while let Some(service) = pending.pop() {
-        if reached.insert(service) {
-            pending.extend(links.get(service).into_iter().flatten());
-        }
-    }
-    reached
 }

@@ -8,10 +8,11 @@ mod access_log;
 mod collector;
 mod tracing;
 
-use ironmesh_catalog::telemetries::Telemetries;
 use ironmesh_catalog::{AccessLog, Code, Collector, Finding, LogSink, Proxy, ServiceName, Tracing};
 use ironmesh_xds_wire::pb::envoy::config::accesslog::v3 as pb;
 use ironmesh_xds_wire::pb::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager;
+
+use crate::mesh_view::MeshView;
 
 pub(crate) use collector::cluster;
 
@@ -27,17 +28,13 @@ pub(crate) struct ServiceTelemetry<'a> {
 }
 
 impl<'a> ServiceTelemetry<'a> {
-    /// The telemetry of `service` at `proxy`, by `telemetries`.
-    pub(crate) fn of(
-        telemetries: &'a Telemetries,
-        service: &'a ServiceName,
-        proxy: &'a Proxy,
-    ) -> Self {
+    /// The telemetry of `service` at `proxy`.
+    pub(crate) fn of(mesh: MeshView<'a>, service: &'a ServiceName, proxy: &'a Proxy) -> Self {
         Self {
             service,
             proxy,
-            access_log: telemetries.access_log(service).map(|(one, _)| one),
-            tracing: telemetries.tracing(service).map(|(one, _)| one),
+            access_log: mesh.access_log(service).map(|(one, _)| one),
+            tracing: mesh.tracing(service),
         }
     }
 
@@ -93,11 +90,11 @@ const NO_LOG_FOLDER: Code = Code(664);
 /// The finding about a proxy that writes no access log for `service`, because its bootstrap allows
 /// no folder.
 pub(crate) fn unwritten_log(
-    telemetries: &Telemetries,
+    mesh: MeshView<'_>,
     service: &ServiceName,
     proxy: &Proxy,
 ) -> Option<Finding> {
-    let (log, by) = telemetries.access_log(service)?;
+    let (log, by) = mesh.access_log(service)?;
     let LogSink::File(name) = &log.sink else { return None };
     if proxy.metadata.access_log_dir.is_some() {
         return None;

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use ironmesh_catalog::{
-    Code, Finding, Proxy, Service, ServiceAccount, ServicePort, Snapshot, Spot, Upstream,
-    UpstreamSource, hosts,
+    Code, Finding, Proxy, Service, ServiceAccount, ServicePort, Spot, Upstream, UpstreamSource,
+    hosts,
 };
 use ironmesh_sidecar::ports;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::TrafficDirection;
@@ -13,6 +13,7 @@ use ironmesh_xds_wire::pb::envoy::config::route::v3::{Route, RouteConfiguration,
 
 use crate::destination::Destination;
 use crate::http::{Side, answer, connection_manager, every_request};
+use crate::mesh_view::MeshView;
 use crate::shape::listener;
 use crate::telemetry::ServiceTelemetry;
 use crate::{egress, names, tcp};
@@ -28,7 +29,7 @@ pub(crate) const UPSTREAM_CLOSED: Code = Code(407);
 
 /// The service port of an upstream, which policy declares at `spot`, or else a bootstrap.
 pub(crate) fn service_port<'a>(
-    snapshot: &'a Snapshot,
+    mesh: MeshView<'a>,
     proxy: &Proxy,
     upstream: &Upstream,
     spot: Option<&Spot>,
@@ -38,7 +39,7 @@ pub(crate) fn service_port<'a>(
         let message = format!("upstream `{}` of proxy {id} {what}", upstream.service);
         Box::new(Finding::error(UPSTREAM_UNKNOWN, spot.cloned(), message).help(help))
     };
-    let Some(service) = snapshot.service(&upstream.service) else {
+    let Some(service) = mesh.service(&upstream.service) else {
         return Err(problem(
             "names a service that policy does not define".to_owned(),
             "define the service, or correct `upstreams` in the metadata of the proxy's bootstrap",
@@ -105,7 +106,7 @@ impl UpstreamListener {
     /// A running Envoy rejects another listener at an address in use, so the name must stay when policy changes the
     /// target: it has the service port of the flag at this local port, or else none.
     pub(crate) fn new(
-        snapshot: &Snapshot,
+        mesh: MeshView<'_>,
         proxy: &Proxy,
         port: &ServicePort,
         local_port: u16,
@@ -116,7 +117,7 @@ impl UpstreamListener {
             UpstreamSource::Policy { .. } => {
                 let mut flags = proxy.metadata.upstreams.iter();
                 let flag = flags.find(|flag| flag.local_port == local_port);
-                flag.and_then(|flag| Some(service_port(snapshot, proxy, flag, None).ok()?.1))
+                flag.and_then(|flag| Some(service_port(mesh, proxy, flag, None).ok()?.1))
             }
         };
         Self { name: names::upstream_listener(flagged.as_ref(), local_port), local_port }
@@ -230,8 +231,8 @@ pub(crate) fn upstream_routes(
 
 /// The route of a declared HTTP upstream that policy forbids. Its listener stays, and gives the
 /// reason.
-pub(crate) fn forbidden(snapshot: &Snapshot, caller: &ServiceAccount, service: &Service) -> Route {
-    let caller = snapshot.mesh.trust_domain.workload(caller);
+pub(crate) fn forbidden(mesh: MeshView<'_>, caller: &ServiceAccount, service: &Service) -> Route {
+    let caller = mesh.trust_domain().workload(caller);
     let name = &service.name;
     let body = format!("ironmesh: {caller} may not call {name}: no traffic target allows it\n");
     every_request(answer(403, body))

@@ -1,8 +1,6 @@
 //! Regular expressions for hosts, on the whole of `:authority`, with or without a port.
 
-use std::collections::BTreeSet;
-
-use ironmesh_catalog::Snapshot;
+use crate::mesh_view::MeshView;
 
 /// The maximum length of a list of namespaces in one expression: RE2 compiles each letter to an
 /// instruction, and the bootstrap allows 1,000.
@@ -15,10 +13,9 @@ pub(super) fn addresses(port: u16) -> String {
 
 /// Matches the names that a service of the mesh could have: one label, names below the domain, and
 /// `<name>.<namespace>`. Such a name means the mesh, even if no such service exists.
-pub(super) fn mesh_host_regexes(snapshot: &Snapshot) -> Vec<String> {
-    let services = snapshot.specification.services.keys();
-    let namespaces: BTreeSet<_> = services.map(|name| name.namespace.as_str()).collect();
-    let domain = snapshot.mesh.domain.as_str().replace('.', r"\.");
+pub(super) fn mesh_host_regexes(mesh: MeshView<'_>) -> Vec<String> {
+    let namespaces = mesh.namespaces().into_iter().map(|namespace| namespace.as_str());
+    let domain = mesh.domain().as_str().replace('.', r"\.");
     let label = "[a-z0-9-]+";
     let mut names = vec![label.to_owned(), format!(r"(?:.*\.)?{domain}")];
     names.extend(lists(namespaces).map(|list| format!(r"{label}\.(?:{list})")));

@@ -4,7 +4,7 @@
 //! from the mesh's own. With TLS it requires the SNI name, which is never the mesh's. In plaintext
 //! it requires plaintext, which the mesh port never accepts.
 
-use ironmesh_catalog::{Hostname, IngressEntry, IngressRule, ServicePort, Snapshot};
+use ironmesh_catalog::{Hostname, IngressEntry, IngressRule, ServicePort};
 use ironmesh_xds_wire::pb::envoy::config::rbac::v3::{
     Permission, Policy, Principal, permission, principal,
 };
@@ -13,28 +13,24 @@ use ironmesh_xds_wire::pb::envoy::r#type::matcher::v3::{
 };
 
 use super::{allows, authenticated, everything, set};
-use crate::index::PolicyIndex;
+use crate::mesh_view::MeshView;
 use crate::shape::{cidr, exact};
 
 /// The policies of the ingress rules of `port`, by name. No target can have such a name: target
 /// names contain no space.
-pub(super) fn policies(
-    index: &PolicyIndex,
-    snapshot: &Snapshot,
-    port: &ServicePort,
-) -> Vec<(String, Policy)> {
-    let rules = snapshot.ingress_rules.get(port).map_or(&[][..], |rules| rules.as_slice());
+pub(super) fn policies(mesh: MeshView<'_>, port: &ServicePort) -> Vec<(String, Policy)> {
+    let rules = mesh.ingress_rules(port).map_or(&[][..], |(_, rules)| rules);
     let policy = |rule: &IngressRule| {
         let (namespace, name) = (&rule.policy.namespace, &rule.policy.name);
         let name = format!("ingress {namespace}/{name} {}", rule.entry.protocol());
-        Some((name, policy(index, rule)?))
+        Some((name, policy(mesh, rule)?))
     };
     rules.iter().filter_map(policy).collect()
 }
 
 /// The policy of one ingress rule; `None` if it has no caller or no request to allow: an empty list
 /// must never come to mean "anyone" (invariant 3).
-fn policy(index: &PolicyIndex, rule: &IngressRule) -> Option<Policy> {
+fn policy(mesh: MeshView<'_>, rule: &IngressRule) -> Option<Policy> {
     let mut principals = Vec::new();
     match &rule.entry {
         IngressEntry::Https { skips_client_certificates: false, .. } => {
@@ -56,7 +52,7 @@ fn policy(index: &PolicyIndex, rule: &IngressRule) -> Option<Policy> {
     let mut requests: Vec<_> = if policy.matches.is_empty() {
         vec![everything()]
     } else {
-        index.matched(&policy.namespace, &policy.matches).map(allows).collect()
+        mesh.matched(&policy.namespace, &policy.matches).map(allows).collect()
     };
     if let IngressEntry::Https { hosts, .. } = &rule.entry {
         let sni = permission::Rule::OrRules(set(hosts.iter().map(requests_sni)));

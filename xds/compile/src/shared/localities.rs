@@ -7,18 +7,27 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ironmesh_catalog::{Locality, LocalitySetting, ServiceAccount, ServiceName, ServicePort};
+use ironmesh_catalog::{Locality, LocalitySetting, ServiceAccount, ServicePort};
 use ironmesh_xds_wire::{Resource, ResourceMap, ResourceType};
 
 use super::{Scope, Shared};
 use crate::outbound;
+use crate::reads::{ChangedReads, ReadSet, Reads};
 
 /// The endpoints of one service port, by the callers' locality, as far as compiled; callers of
 /// unknown locality have the empty one. Localities are cut to the depth that the setting needs.
 #[derive(Debug, Default)]
 pub(super) struct Views {
+    /// What decides the setting.
+    reads: ReadSet,
     setting: Option<Arc<LocalitySetting>>,
     by_locality: BTreeMap<Locality, Arc<Resource>>,
+}
+
+impl Views {
+    pub(super) fn reads(&self) -> &ReadSet {
+        &self.reads
+    }
 }
 
 impl Scope {
@@ -71,14 +80,19 @@ impl Shared {
     pub(super) fn endpoints(&mut self, port: &ServicePort, locality: &Locality) -> Arc<Resource> {
         let setting = match self.endpoints.get(port) {
             Some(views) => views.setting.clone(),
-            None => self.locality_setting(port),
+            None => {
+                let (setting, reads) = self.locality_setting(port);
+                let views = Views { reads, setting: setting.clone(), by_locality: BTreeMap::new() };
+                self.endpoints.insert(port.clone(), views);
+                setting
+            }
         };
         let locality = locality.up_to(setting.as_ref().map_or(0, |setting| setting.depth()));
         let known = self.endpoints.get(port).and_then(|views| views.by_locality.get(&locality));
         if let Some(resource) = known {
             return Arc::clone(resource);
         }
-        let known = self.snapshot.endpoints.get(port);
+        let known = self.mesh.snapshot.endpoints.get(port);
         let endpoints = outbound::endpoints(
             port,
             known.map_or(&[], |endpoints| endpoints),
@@ -86,25 +100,31 @@ impl Shared {
         );
         let resource = self.encoder.encode(&endpoints);
         let views = self.endpoints.entry(port.clone()).or_default();
-        views.setting = setting;
         views.by_locality.insert(locality, Arc::clone(&resource));
         resource
     }
 
-    fn locality_setting(&self, port: &ServicePort) -> Option<Arc<LocalitySetting>> {
-        let service = self.snapshot.service(&port.service)?;
-        self.index.upstream_settings().locality(service).cloned()
+    fn locality_setting(&mut self, port: &ServicePort) -> (Option<Arc<LocalitySetting>>, ReadSet) {
+        let reads = Reads::default();
+        let mesh = self.mesh.read_by(&reads);
+        let service = mesh.service(&port.service);
+        let setting = service.and_then(|service| mesh.settings(service).locality()).cloned();
+        (setting, self.read_table.store(reads))
     }
 
-    /// Forgets the endpoints of these services whose locality setting has changed. Their callers
-    /// are compiled again.
-    pub(super) fn forget_other_orders(&mut self, touched: &BTreeSet<ServiceName>) {
-        if touched.is_empty() {
+    /// Forgets the endpoints of services whose locality setting has changed. Their callers
+    /// are compiled again, since they have read the setting too.
+    pub(super) fn forget_other_orders(&mut self, changed: &ChangedReads) {
+        if changed.is_empty() {
             return;
         }
         let mut endpoints = std::mem::take(&mut self.endpoints);
         endpoints.retain(|port, views| {
-            !touched.contains(&port.service) || views.setting == self.locality_setting(port)
+            !changed.touch(&views.reads) || {
+                let (setting, reads) = self.locality_setting(port);
+                views.reads = reads;
+                views.setting == setting
+            }
         });
         self.endpoints = endpoints;
     }
@@ -117,12 +137,13 @@ impl Shared {
         port: &ServicePort,
     ) -> Option<(Arc<Resource>, BTreeSet<ServiceAccount>)> {
         let known = self.endpoints.remove(port)?;
-        if !self.snapshot.endpoints.contains_key(port) {
+        if !self.mesh.snapshot.endpoints.contains_key(port) {
             return None;
         }
         let depth = known.setting.as_ref().map_or(0, |setting| setting.depth());
         let mut others = BTreeMap::new();
-        let views = Views { setting: known.setting, by_locality: BTreeMap::new() };
+        let views =
+            Views { reads: known.reads, setting: known.setting, by_locality: BTreeMap::new() };
         self.endpoints.insert(port.clone(), views);
         let accounts = self.endpoint_accounts.get(port).cloned().unwrap_or_default();
         let mut localities = self.retain_localities_of(&accounts, depth);
@@ -162,9 +183,12 @@ impl Shared {
         if depth == 0 {
             return localities;
         }
+        let mesh = Arc::clone(&self.mesh);
         for account in accounts {
-            let services = self.index.services_of(account);
-            let records = services.flat_map(|service| self.snapshot.proxies_of(service));
+            // The records of proxies are no input of what is compiled here.
+            let none = Reads::default();
+            let services = mesh.read_by(&none).services_of(account).iter();
+            let records = services.flat_map(|service| mesh.snapshot.proxies_of(service));
             let own: BTreeSet<_> = records.map(|record| &record.locality).collect();
             if let Some((scope, localized)) =
                 self.scopes.get(account).zip(self.localized.get_mut(account))

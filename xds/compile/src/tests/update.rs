@@ -40,15 +40,7 @@ fn follow(
                 && known.record.locality == proxy.record.locality
                 && known.metadata == proxy.metadata
         });
-        let flags = proxy.metadata.upstreams.iter();
-        let compiled = known.iter().flat_map(|(_, compiled)| &compiled.upstreams);
-        let upstreams = flags.chain(compiled.map(|one| &one.upstream));
-        let mut mentioned =
-            proxy.record.services.iter().chain(upstreams.map(|upstream| &upstream.service));
-        let is_affected = changes.all_proxies
-            || changes.proxies.contains(&proxy.record.id)
-            || mentioned.any(|name| changes.services.contains(name))
-            || account.is_some_and(|account| changes.accounts.contains(account));
+        let is_affected = changes.all_proxies || changes.proxies.contains(&proxy.record.id);
         let compiled = match known {
             Some((_, known)) if !is_affected => {
                 let mut compiled = known.clone();
@@ -212,12 +204,8 @@ fn check_chains_change_only_on_withdrawal(
 }
 
 fn affects_no_proxy(changes: &Changes) -> bool {
-    let Changes { all_proxies, accounts, services, proxies, endpoints } = changes;
-    !all_proxies
-        && accounts.is_empty()
-        && services.is_empty()
-        && proxies.is_empty()
-        && endpoints.is_empty()
+    let Changes { all_proxies, proxies, endpoints } = changes;
+    !all_proxies && proxies.is_empty() && endpoints.is_empty()
 }
 
 /// A mesh with many proxies that may call one service.
@@ -281,9 +269,8 @@ fn split_edit_changes_only_caller_routes() {
         let before: Vec<_> =
             proxies.iter().map(|proxy| (proxy.clone(), compiler.compile(proxy))).collect();
         let changes = compiler.update(Arc::new(snapshot.revise(inputs_of(weights, a_match).0)));
-        let caller: ServiceAccount = "n1/a0".parse().unwrap();
-        assert_eq!(changes.accounts, [caller].into());
-        let rest = Changes { accounts: [].into(), ..changes.clone() };
+        assert_eq!(changes.proxies.len(), callers, "{changes:?}");
+        let rest = Changes { proxies: [].into(), ..changes.clone() };
         assert!(affects_no_proxy(&rest), "{changes:?}");
 
         let after = follow(&mut compiler, &changes, &by_id(&before), &proxies);
