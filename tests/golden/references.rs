@@ -1,4 +1,4 @@
-//! Every reference in compiled resources, read from their JSON, resolves.
+//! Every reference in compiled resources, read from their JSON, is recorded and resolves.
 
 use ironmesh_xds_compile::Compiled;
 use ironmesh_xds_wire::{Resource, ResourceType};
@@ -14,7 +14,8 @@ fn every_resource_reference_resolves() {
         for one in case.compile() {
             let references = references(&one.compiled);
             followed += references.len();
-            for (from, kind, name) in references {
+            for (from, resource, kind, name) in references {
+                assert!(resource.refers_to(kind, &name), "{from} → {kind} {name} is not recorded");
                 if !one.compiled.resources.contains(kind, &name) {
                     let Case { name: case, .. } = &case;
                     dangling.push(format!("{case}, {}: {from} → {kind} {name}", one.label));
@@ -27,13 +28,13 @@ fn every_resource_reference_resolves() {
 }
 
 /// The referring resource, and the type and name that it refers to.
-type Reference = (String, ResourceType, String);
+type Reference<'a> = (String, &'a Resource, ResourceType, String);
 
-fn references(compiled: &Compiled) -> Vec<Reference> {
+fn references(compiled: &Compiled) -> Vec<Reference<'_>> {
     compiled.resources.iter().flat_map(|resource| references_of(resource)).collect()
 }
 
-fn references_of(resource: &Resource) -> Vec<Reference> {
+fn references_of(resource: &Resource) -> Vec<Reference<'_>> {
     let content = resource.to_json();
     let mut found = Vec::new();
     let is_eds = resource.resource_type() == ResourceType::Cluster && content["type"] == "EDS";
@@ -43,7 +44,7 @@ fn references_of(resource: &Resource) -> Vec<Reference> {
     }
     walk(&content, &mut found);
     let from = format!("{} {}", resource.resource_type(), resource.name());
-    found.into_iter().map(|(kind, name)| (from.clone(), kind, name)).collect()
+    found.into_iter().map(|(kind, name)| (from.clone(), resource, kind, name)).collect()
 }
 
 fn walk(value: &Value, found: &mut Vec<(ResourceType, String)>) {

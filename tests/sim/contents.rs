@@ -1,8 +1,6 @@
-//! Test resources: a number stands for the content, with the names of references.
+//! Test resources: a number stands for the content, beside the references.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::iter;
 use std::sync::Arc;
 
 use ironmesh_xds_wire::ResourceType::{
@@ -10,16 +8,18 @@ use ironmesh_xds_wire::ResourceType::{
 };
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3 as cluster;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::{
-    DataSource, Locality, data_source::Specifier,
+    ConfigSource, DataSource, Locality, TransportSocket, data_source::Specifier, transport_socket,
 };
 use ironmesh_xds_wire::pb::envoy::config::endpoint::v3::{
     ClusterLoadAssignment, LocalityLbEndpoints,
 };
 use ironmesh_xds_wire::pb::envoy::config::listener::v3 as listener;
-use ironmesh_xds_wire::pb::envoy::config::route::v3::RouteConfiguration;
+use ironmesh_xds_wire::pb::envoy::config::route::v3::{self as route, RouteConfiguration};
+use ironmesh_xds_wire::pb::envoy::extensions::filters::network::http_connection_manager::v3 as http;
 use ironmesh_xds_wire::pb::envoy::extensions::transport_sockets::tls::v3 as tls;
 use ironmesh_xds_wire::pb::google::protobuf::Any;
-use ironmesh_xds_wire::{Discoverable, Resource, ResourceSet};
+use ironmesh_xds_wire::{Discoverable, Resource, ResourceSet, any};
+use prost::{Message, Name};
 
 /// The type and name of a resource.
 pub(crate) type ResourceKey = (ResourceType, String);
@@ -35,20 +35,10 @@ pub(crate) struct Content {
     pub(crate) refers_to: BTreeSet<ResourceKey>,
 }
 
-impl fmt::Display for Content {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.number)?;
-        for (of, name) in &self.refers_to {
-            write!(f, " {}:{name}", ResourceType::ALL.iter().position(|one| one == of).unwrap())?;
-        }
-        Ok(())
-    }
-}
-
 impl Content {
     /// The content of `resource`.
     pub(crate) fn of(resource: &Resource) -> Self {
-        let text = match resource.resource_type() {
+        let number = match resource.resource_type() {
             Cluster => message::<cluster::Cluster>(resource).alt_stat_name,
             Listener => message::<listener::Listener>(resource).stat_prefix,
             Route => message::<RouteConfiguration>(resource).internal_only_headers.swap_remove(0),
@@ -67,38 +57,55 @@ impl Content {
                 other => panic!("not what was published: {other:?}"),
             },
         };
-        let mut words = text.split(' ');
-        let number = words.next().unwrap().parse().unwrap();
-        let reference = |word: &str| {
-            let (of, name) = word.split_once(':').unwrap();
-            (ResourceType::ALL[of.parse::<usize>().unwrap()], name.to_owned())
-        };
-        Self { number, refers_to: words.map(reference).collect() }
+        let refers_to = resource.references().map(|(of, name)| (of, name.to_owned())).collect();
+        Self { number: number.parse().unwrap(), refers_to }
+    }
+
+    /// The names of a type to which it refers.
+    fn names(&self, of: ResourceType) -> Vec<String> {
+        let names = self.refers_to.iter().filter(|(one, _)| *one == of);
+        names.map(|(_, name)| name.clone()).collect()
     }
 
     /// The resource with this content.
     fn resource(&self, of: ResourceType, name: &str) -> Resource {
-        let (name, text) = (name.to_owned(), self.to_string());
-        // The engine identifies references by these names, so each is a separate string.
-        let names = self.refers_to.iter().map(|(_, name)| name.clone());
-        let filter = |name| listener::ListenerFilter { name, ..Default::default() };
+        let (name, text) = (name.to_owned(), self.number.to_string());
         match of {
             Cluster => Resource::new(&cluster::Cluster {
                 name,
                 alt_stat_name: text,
+                transport_socket: Some(socket(&tls::UpstreamTlsContext {
+                    common_tls_context: Some(tls_context(self.names(Secret))),
+                    ..tls::UpstreamTlsContext::default()
+                })),
                 ..cluster::Cluster::default()
             }),
-            Listener => Resource::new(&listener::Listener {
-                name,
-                stat_prefix: text,
-                listener_filters: names.map(filter).collect(),
-                ..listener::Listener::default()
-            }),
-            Route => Resource::new(&RouteConfiguration {
-                name,
-                internal_only_headers: iter::once(text).chain(names).collect(),
-                ..RouteConfiguration::default()
-            }),
+            Listener => {
+                let chain = listener::FilterChain {
+                    filters: self.names(Route).into_iter().map(http_filter).collect(),
+                    transport_socket: Some(socket(&tls::DownstreamTlsContext {
+                        common_tls_context: Some(tls_context(self.names(Secret))),
+                        ..tls::DownstreamTlsContext::default()
+                    })),
+                    ..listener::FilterChain::default()
+                };
+                Resource::new(&listener::Listener {
+                    name,
+                    stat_prefix: text,
+                    filter_chains: vec![chain],
+                    ..listener::Listener::default()
+                })
+            }
+            Route => {
+                let routes = self.names(Cluster).into_iter().map(route_to).collect();
+                let host = route::VirtualHost { routes, ..route::VirtualHost::default() };
+                Resource::new(&RouteConfiguration {
+                    name,
+                    internal_only_headers: vec![text],
+                    virtual_hosts: vec![host],
+                    ..RouteConfiguration::default()
+                })
+            }
             Endpoint => {
                 let locality = Some(Locality { zone: text, ..Locality::default() });
                 let locality = LocalityLbEndpoints { locality, ..LocalityLbEndpoints::default() };
@@ -118,6 +125,39 @@ impl Content {
             }
         }
     }
+}
+
+/// A filter with the routes of this name.
+fn http_filter(routes: String) -> listener::Filter {
+    let rds = http::Rds { route_config_name: routes, ..http::Rds::default() };
+    let manager = http::HttpConnectionManager {
+        route_specifier: Some(http::http_connection_manager::RouteSpecifier::Rds(rds)),
+        ..http::HttpConnectionManager::default()
+    };
+    listener::Filter {
+        config_type: Some(listener::filter::ConfigType::TypedConfig(any(&manager))),
+        ..listener::Filter::default()
+    }
+}
+
+fn route_to(cluster: String) -> route::Route {
+    let to = route::route_action::ClusterSpecifier::Cluster(cluster);
+    let action =
+        route::RouteAction { cluster_specifier: Some(to), ..route::RouteAction::default() };
+    route::Route { action: Some(route::route::Action::Route(action)), ..route::Route::default() }
+}
+
+fn tls_context(secrets: Vec<String>) -> tls::CommonTlsContext {
+    let secret = |name| tls::SdsSecretConfig { name, sds_config: Some(ConfigSource::default()) };
+    tls::CommonTlsContext {
+        tls_certificate_sds_secret_configs: secrets.into_iter().map(secret).collect(),
+        ..tls::CommonTlsContext::default()
+    }
+}
+
+fn socket<M: Message + Name>(context: &M) -> TransportSocket {
+    let config_type = Some(transport_socket::ConfigType::TypedConfig(any(context)));
+    TransportSocket { config_type, ..TransportSocket::default() }
 }
 
 fn message<M: Discoverable + Default>(resource: &Resource) -> M {

@@ -1,11 +1,13 @@
 //! Makes what `ironmesh-xds-wire` keeps of Envoy's protobuf descriptors: `xds/wire/src/envoy.fds.gz`, all of
-//! them without their comments, and `xds/wire/src/canonical/fields.txt`.
+//! them without their comments, and the tables of fields by which it walks over encoded messages.
 //!
 //! `envoy-types` ships them (3.4 MB) but does not export them, and a build script cannot know where
-//! another crate's sources are. So both are kept in the tree, and the tests below fail when they are no longer
+//! another crate's sources are. So all are kept in the tree, and the tests below fail when they are no longer
 //! those of the locked `envoy-types`.
 
 mod canonical_fields;
+mod fields;
+mod reference_fields;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -22,9 +24,19 @@ pub(crate) fn write() -> anyhow::Result<()> {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
     gzip.write_all(&stripped)?;
     fs_err::write(kept("envoy.fds.gz"), gzip.finish()?)?;
-    let table = canonical_fields::table(&DescriptorPool::decode(&*stripped)?);
-    fs_err::write(kept("canonical/fields.txt"), table)?;
+    for (file, table) in tables(&stripped)? {
+        fs_err::write(kept(file), table)?;
+    }
     Ok(())
+}
+
+/// The tables of fields, by file.
+fn tables(stripped: &[u8]) -> anyhow::Result<[(&'static str, String); 2]> {
+    let pool = DescriptorPool::decode(stripped)?;
+    Ok([
+        ("canonical/fields.txt", canonical_fields::table(&pool)),
+        ("references/fields.txt", reference_fields::table(&pool)?),
+    ])
 }
 
 fn kept(name: &str) -> PathBuf {
@@ -62,8 +74,9 @@ mod tests {
         let file = fs_err::File::open(kept("envoy.fds.gz")).unwrap();
         GzDecoder::new(file).read_to_end(&mut descriptors).unwrap();
         assert!(descriptors == stripped, "run `cargo xtask descriptors`");
-        let fields = fs_err::read_to_string(kept("canonical/fields.txt")).unwrap();
-        let table = canonical_fields::table(&DescriptorPool::decode(&*stripped).unwrap());
-        assert!(fields == table, "run `cargo xtask descriptors`");
+        for (file, table) in tables(&stripped).unwrap() {
+            let kept = fs_err::read_to_string(kept(file)).unwrap();
+            assert!(kept == table, "run `cargo xtask descriptors`: {file}");
+        }
     }
 }

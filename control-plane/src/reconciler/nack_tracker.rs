@@ -245,12 +245,10 @@ impl NackTracker {
             match (fallback, last_good) {
                 (Some((fallback, _)), _) => set.insert(fallback),
                 (None, Some(kept)) => {
-                    let published = before.into_iter().flat_map(|before| {
-                        let types = [ResourceType::Cluster, ResourceType::Endpoint];
-                        types.into_iter().flat_map(|of| before.of(of).values())
+                    keep_referenced(kept, &mut set, &|of, name| {
+                        let published = before.and_then(|before| before.of(of).get(name));
+                        published.or_else(|| self.last_good.named(account, of, name))
                     });
-                    let known = published.chain(self.last_good.clusters(account));
-                    keep_referenced(kept, &mut set, known);
                     // (A new process has no earlier version.)
                     if !tracked.keeps_earlier {
                         set.insert(Arc::clone(kept));
@@ -282,7 +280,9 @@ impl NackTracker {
             match (fallback, last_good) {
                 (Some((fallback, _)), _) => set.insert(fallback),
                 (None, Some(last_good)) => {
-                    keep_referenced(last_good, &mut set, self.last_good.clusters(account));
+                    keep_referenced(last_good, &mut set, &|of, name| {
+                        self.last_good.named(account, of, name)
+                    });
                     set.insert(Arc::clone(last_good));
                 }
                 (None, None) => set.remove(name.0, &name.1),
@@ -364,16 +364,18 @@ fn nack_report(
     }
 }
 
-/// Keeps those of the `known` clusters and endpoints to which a kept resource refers.
+/// Keeps the clusters to which a kept resource refers, and their endpoints, as far as `find` knows them.
 fn keep_referenced<'a>(
     kept: &Resource,
     set: &mut ResourceSet,
-    known: impl IntoIterator<Item = &'a Arc<Resource>>,
+    find: &impl Fn(ResourceType, &str) -> Option<&'a Arc<Resource>>,
 ) {
-    for resource in known {
-        let (of, name) = (resource.resource_type(), resource.name());
-        if !set.contains(of, name) && kept.has_text(|text| text == &**name) {
-            set.insert(Arc::clone(resource));
+    for of in [ResourceType::Cluster, ResourceType::Endpoint] {
+        for name in kept.references_to(of) {
+            if let Some(resource) = find(of, name).filter(|_| !set.contains(of, name)) {
+                set.insert(Arc::clone(resource));
+                keep_referenced(resource, set, find);
+            }
         }
     }
 }

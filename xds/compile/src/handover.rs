@@ -7,9 +7,6 @@ use ironmesh_xds_wire::pb::envoy::config::listener::v3::{FilterChain, Listener};
 pub use crate::inbound::LISTENER as INBOUND_LISTENER;
 use crate::names;
 
-/// The name prefixes of clusters that receive no calls: rate limit and log services.
-pub const ABOUT_CALLS: [&str; 2] = ["rate-limit|", "telemetry|"];
-
 /// The inbound listener `new`, with the filter chains of `old` for these ports added.
 ///
 /// All other chains are those of `new`: a withdrawal from another port applies at once, and an added port is

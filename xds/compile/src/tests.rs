@@ -14,6 +14,7 @@ mod mirrors;
 mod model;
 mod node_metadata;
 mod references;
+mod text_scan;
 mod update;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,6 +23,7 @@ use std::sync::Arc;
 use ironmesh_catalog::{
     Mode, Proxy, ProxyId, Service, ServiceName, ServicePort, Snapshot, Visibility,
 };
+use ironmesh_sidecar::envoy::CONTROL_PLANE_CLUSTER;
 use ironmesh_xds_wire::{ResourceType, Version};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -120,8 +122,10 @@ proptest! {
     fn every_referenced_resource_exists(shape in shape()) {
         for (proxy, compiled) in compile_shape(&shape) {
             for (from, kind, name) in references::of(&compiled) {
+                // The cluster that a bootstrap has.
+                let is_static = kind == ResourceType::Cluster && name == CONTROL_PLANE_CLUSTER;
                 prop_assert!(
-                    compiled.resources.contains(kind, &name),
+                    is_static || compiled.resources.contains(kind, &name),
                     "{}: {from} → {kind} {name}", proxy.record.id,
                 );
             }

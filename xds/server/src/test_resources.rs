@@ -5,19 +5,29 @@ use std::sync::Arc;
 
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::Cluster;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::{
-    DataSource, TypedExtensionConfig, data_source::Specifier,
+    ConfigSource, DataSource, ExtensionConfigSource, TransportSocket, TypedExtensionConfig,
+    data_source::Specifier, transport_socket,
 };
 use ironmesh_xds_wire::pb::envoy::config::endpoint::v3::{
     ClusterLoadAssignment, Endpoint, LocalityLbEndpoints,
 };
-use ironmesh_xds_wire::pb::envoy::config::listener::v3::{Listener, ListenerFilter};
-use ironmesh_xds_wire::pb::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
+use ironmesh_xds_wire::pb::envoy::config::listener::v3::{Filter, FilterChain, Listener, filter};
+use ironmesh_xds_wire::pb::envoy::config::route::v3::{
+    Route as RouteOfHost, RouteAction, RouteConfiguration, VirtualHost, route as route_of_host,
+    route_action,
+};
+use ironmesh_xds_wire::pb::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::RouteSpecifier;
+use ironmesh_xds_wire::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
+    HttpConnectionManager, Rds,
+};
+use ironmesh_xds_wire::pb::envoy::extensions::filters::network::tcp_proxy::v3::TcpProxy;
+use ironmesh_xds_wire::pb::envoy::extensions::filters::network::tcp_proxy::v3::tcp_proxy::ClusterSpecifier;
 use ironmesh_xds_wire::pb::envoy::extensions::transport_sockets::tls::v3::{
-    GenericSecret, Secret, secret,
+    CommonTlsContext, DownstreamTlsContext, GenericSecret, SdsSecretConfig, Secret, secret,
 };
 use ironmesh_xds_wire::pb::envoy::service::runtime::v3::Runtime;
 use ironmesh_xds_wire::pb::google::protobuf::{Any, Struct, Value, value::Kind};
-use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType};
+use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType, any};
 
 pub(crate) fn cluster(name: &str, content: u32) -> Arc<Resource> {
     large_cluster(name, content, 0)
@@ -53,16 +63,50 @@ pub(crate) fn listener(name: &str, content: u32) -> Arc<Resource> {
     listener_of(name, content, &[])
 }
 
-/// A listener that names other resources.
+/// A listener that refers to the clusters, routes, secrets and configurations of filters with these
+/// names.
 pub(crate) fn listener_of(name: &str, content: u32, others: &[&str]) -> Arc<Resource> {
-    let filter =
-        |name: &&str| ListenerFilter { name: (*name).to_owned(), ..ListenerFilter::default() };
     Arc::new(Resource::new(&Listener {
         name: name.to_owned(),
         stat_prefix: content.to_string(),
-        listener_filters: others.iter().map(filter).collect(),
+        filter_chains: others.iter().map(|other| chain_of(other)).collect(),
         ..Listener::default()
     }))
+}
+
+/// A filter chain with a reference of each type to this name.
+fn chain_of(other: &str) -> FilterChain {
+    let filter = |config_type| Filter { name: other.to_owned(), config_type: Some(config_type) };
+    let rds = Rds { route_config_name: other.to_owned(), ..Rds::default() };
+    let manager = HttpConnectionManager {
+        route_specifier: Some(RouteSpecifier::Rds(rds)),
+        ..HttpConnectionManager::default()
+    };
+    let proxy = TcpProxy {
+        cluster_specifier: Some(ClusterSpecifier::Cluster(other.to_owned())),
+        ..TcpProxy::default()
+    };
+    let certificate =
+        SdsSecretConfig { name: other.to_owned(), sds_config: Some(ConfigSource::default()) };
+    let context = DownstreamTlsContext {
+        common_tls_context: Some(CommonTlsContext {
+            tls_certificate_sds_secret_configs: vec![certificate],
+            ..CommonTlsContext::default()
+        }),
+        ..DownstreamTlsContext::default()
+    };
+    FilterChain {
+        filters: vec![
+            filter(filter::ConfigType::ConfigDiscovery(ExtensionConfigSource::default())),
+            filter(filter::ConfigType::TypedConfig(any(&manager))),
+            filter(filter::ConfigType::TypedConfig(any(&proxy))),
+        ],
+        transport_socket: Some(TransportSocket {
+            config_type: Some(transport_socket::ConfigType::TypedConfig(any(&context))),
+            ..TransportSocket::default()
+        }),
+        ..FilterChain::default()
+    }
 }
 
 pub(crate) fn route(name: &str, content: u32) -> Arc<Resource> {
@@ -71,11 +115,17 @@ pub(crate) fn route(name: &str, content: u32) -> Arc<Resource> {
 
 /// Routes to these clusters.
 pub(crate) fn route_to(name: &str, content: u32, clusters: &[&str]) -> Arc<Resource> {
-    let host = |name: &&str| VirtualHost { name: (*name).to_owned(), ..VirtualHost::default() };
+    let route_of = |name: &&str| {
+        let to = route_action::ClusterSpecifier::Cluster((*name).to_owned());
+        let action = RouteAction { cluster_specifier: Some(to), ..RouteAction::default() };
+        RouteOfHost { action: Some(route_of_host::Action::Route(action)), ..RouteOfHost::default() }
+    };
+    let routes: Vec<_> = clusters.iter().map(route_of).collect();
+    let host = (!routes.is_empty()).then(|| VirtualHost { routes, ..VirtualHost::default() });
     Arc::new(Resource::new(&RouteConfiguration {
         name: name.to_owned(),
         internal_only_headers: vec![content.to_string()],
-        virtual_hosts: clusters.iter().map(host).collect(),
+        virtual_hosts: host.into_iter().collect(),
         ..RouteConfiguration::default()
     }))
 }

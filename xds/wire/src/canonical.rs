@@ -5,14 +5,20 @@
 //! gave 24 byte strings). On the wire, each map entry is a field of its own, so sorting the entries
 //! by key permutes bytes and changes no length. This module sorts them in place, through every
 //! nested message and every `Any` (docs/decisions/0001). Most fields lead to neither a map nor an
-//! `Any`; a table made of the message descriptors says which do (`plan`), and the others are
+//! `Any`; a table made of the message descriptors says which do (`plans`), and the others are
 //! skipped.
 
-mod plan;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
-use plan::{Plan, Step, plan_of};
+use std::sync::LazyLock;
+
+use crate::plans::{Plan, Plans, Step};
+use crate::record::{AnyParts, Record};
+
+pub(crate) const FIELDS: &str = include_str!("canonical/fields.txt");
+
+static PLANS: LazyLock<Plans> = LazyLock::new(|| Plans::parse(FIELDS));
 
 /// The error that bytes are not a message of their declared type.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,7 +29,7 @@ pub(crate) struct Malformed(String);
 /// message of an unknown type stays as it is.
 pub(crate) fn canonicalize(name: &str, bytes: &mut [u8]) -> Result<(), Malformed> {
     let malformed = || Malformed(name.to_owned());
-    plan_of(name).map_or(Ok(()), |plan| order(plan, bytes).ok_or_else(malformed))
+    PLANS.of(name).map_or(Ok(()), |plan| order(plan, bytes).ok_or_else(malformed))
 }
 
 /// Sorts the maps of a message by its plan; `None` if the bytes are no such message.
@@ -36,15 +42,15 @@ fn order(plan: &Plan, bytes: &mut [u8]) -> Option<()> {
     while at < bytes.len() {
         let record = Record::read(bytes, at)?;
         at = match fields.step(record.number) {
-            None => record.end,
+            None | Some(Step::Name(_)) => record.end,
             Some(Step::Into(inner)) => {
-                order(plan::at(*inner)?, bytes.get_mut(record.payload..record.end)?)?;
+                order(PLANS.at(*inner)?, bytes.get_mut(record.range())?)?;
                 record.end
             }
             Some(Step::Map(inner)) => {
                 let run = bytes.get_mut(at..run_end(bytes, &record)?)?;
                 if let Some(inner) = inner {
-                    order_entries(plan::at(*inner)?, run)?;
+                    order_entries(PLANS.at(*inner)?, run)?;
                 }
                 sort_entries(run)?;
                 at + run.len()
@@ -56,21 +62,8 @@ fn order(plan: &Plan, bytes: &mut [u8]) -> Option<()> {
 
 /// Sorts the maps of the message in an `Any`. A message of an unknown type stays as it is.
 fn order_any(bytes: &mut [u8]) -> Option<()> {
-    let (mut inner, mut value, mut at) = (None, None, 0);
-    while at < bytes.len() {
-        let record = Record::read(bytes, at)?;
-        let payload = record.payload..record.end;
-        match record.number {
-            1 => {
-                let url = std::str::from_utf8(bytes.get(payload)?).ok()?;
-                inner = plan_of(url.rsplit('/').next()?);
-            }
-            2 => value = Some(payload),
-            _ => {}
-        }
-        at = record.end;
-    }
-    match (inner, value) {
+    let AnyParts { type_name, value } = AnyParts::read(bytes)?;
+    match (type_name.and_then(|name| PLANS.of(name)), value) {
         (Some(inner), Some(value)) => order(inner, bytes.get_mut(value)?),
         _ => Some(()),
     }
@@ -81,7 +74,7 @@ fn order_entries(entry: &Plan, run: &mut [u8]) -> Option<()> {
     let mut at = 0;
     while at < run.len() {
         let record = Record::read(run, at)?;
-        order(entry, run.get_mut(record.payload..record.end)?)?;
+        order(entry, run.get_mut(record.range())?)?;
         at = record.end;
     }
     Some(())
@@ -105,10 +98,10 @@ fn sort_entries(run: &mut [u8]) -> Option<()> {
     let (mut entries, mut at) = (Vec::new(), 0);
     while at < run.len() {
         let record = Record::read(run, at)?;
-        let entry = run.get(record.payload..record.end)?;
+        let entry = run.get(record.range())?;
         // The key is field 1; an empty or zero key is omitted.
         let key = match Record::read(entry, 0) {
-            Some(field) if field.number == 1 => entry.get(field.payload..field.end)?,
+            Some(field) if field.number == 1 => entry.get(field.range())?,
             _ => &[],
         };
         entries.push((key, run.get(at..record.end)?));
@@ -120,44 +113,4 @@ fn sort_entries(run: &mut [u8]) -> Option<()> {
         run.copy_from_slice(&sorted);
     }
     Some(())
-}
-
-/// One field on the wire.
-struct Record {
-    number: u32,
-    /// The start of its payload: after the tag and, if there is one, the length.
-    payload: usize,
-    /// The start of the next field.
-    end: usize,
-}
-
-impl Record {
-    fn read(bytes: &[u8], at: usize) -> Option<Self> {
-        let (tag, at) = varint(bytes, at)?;
-        let number = u32::try_from(tag >> 3).ok()?;
-        let (payload, end) = match tag & 7 {
-            0 => (at, varint(bytes, at)?.1),
-            1 => (at, at.checked_add(8)?),
-            2 => {
-                let (length, payload) = varint(bytes, at)?;
-                (payload, payload.checked_add(usize::try_from(length).ok()?)?)
-            }
-            5 => (at, at.checked_add(4)?),
-            _ => return None,
-        };
-        (end <= bytes.len()).then_some(Self { number, payload, end })
-    }
-}
-
-fn varint(bytes: &[u8], mut at: usize) -> Option<(u64, usize)> {
-    let mut value = 0;
-    for shift in (0..64).step_by(7) {
-        let byte = *bytes.get(at)?;
-        at += 1;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Some((value, at));
-        }
-    }
-    None
 }

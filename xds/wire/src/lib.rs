@@ -15,11 +15,13 @@ mod frame;
 mod health_discovery;
 mod json;
 mod node;
+mod plans;
+mod record;
 mod redacted;
+mod references;
 mod resource;
 mod set;
 mod sotw;
-mod texts;
 
 pub use access_log::{CallLog, LoggedCall, LoggedRequest};
 pub use delta::{DeltaRequest, DeltaResponse};

@@ -18,7 +18,7 @@ use prost::{Message, Name, length_delimiter_len};
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 use crate::canonical::canonicalize;
-use crate::texts::any_text;
+use crate::references::References;
 
 /// The supported resource types, in push order: a resource comes after those that it refers to
 /// (invariant 6).
@@ -162,7 +162,7 @@ impl Version {
 }
 
 /// An encoded resource.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct Resource {
     kind: ResourceType,
     name: Arc<str>,
@@ -176,14 +176,26 @@ pub struct Resource {
     /// copy. The content is field 2 of a delta entry's `Resource` and also field 2 of a
     /// `DiscoveryResponse`, an `Any` in both, so it has the same bytes, key and length included.
     sotw_entry: Bytes,
+    /// The resources that it refers to, by their names in `entry`.
+    references: References,
 }
+
+impl PartialEq for Resource {
+    fn eq(&self, other: &Self) -> bool {
+        // The entry contains the name and the version; the references follow from it.
+        self.kind == other.kind && self.is_urgent == other.is_urgent && self.entry == other.entry
+    }
+}
+
+impl Eq for Resource {}
 
 impl Resource {
     /// Encodes `message`, once.
     pub fn new<M: Discoverable>(message: &M) -> Self {
-        let mut value = message.encode_to_vec();
-        let done = canonicalize(&M::full_name(), &mut value);
+        let (message_name, mut value) = (M::full_name(), message.encode_to_vec());
+        let done = canonicalize(&message_name, &mut value);
         debug_assert_eq!(done, Ok(()), "prost encodes what the descriptors describe");
+        let length_of_value = value.len();
         let version = Version(xxh3_128(&value));
         let body = Any { type_url: M::TYPE.url().to_owned(), value };
         // Field 2 of both messages: one byte of key, the length, the content.
@@ -204,18 +216,21 @@ impl Resource {
         let entry = Bytes::from(response.encode_to_vec());
         let begin = entry.len() - length + before;
         let sotw_entry = entry.slice(begin..begin + field);
+        // The message is the last field of its `Any`.
+        let place = begin + field - length_of_value..begin + field;
+        let references = References::read(&message_name, &entry, place);
         let name = message.resource_name().into();
-        Self { kind: M::TYPE, name, version, is_urgent: false, entry, sotw_entry }
+        Self { kind: M::TYPE, name, version, is_urgent: false, entry, sotw_entry, references }
     }
 
-    /// Marks a resource that must not wait for the clusters and routes that it names, because it
+    /// Marks a resource that must not wait for the clusters and routes that it refers to, because it
     /// may withdraw access.
     #[must_use]
     pub fn urgent(self) -> Self {
         Self { is_urgent: true, ..self }
     }
 
-    /// Whether it waits for none of the clusters and routes that it names.
+    /// Whether it waits for none of the clusters and routes that it refers to.
     pub fn is_urgent(&self) -> bool {
         self.is_urgent
     }
@@ -235,16 +250,20 @@ impl Resource {
         self.version
     }
 
-    /// Whether `text`, such as the name of another resource, occurs in it.
-    pub fn mentions(&self, text: &str) -> bool {
-        let text = text.as_bytes();
-        self.entry.windows(text.len().max(1)).any(|window| window == text)
+    /// The types and names of the resources that it refers to, sorted, each once. It finds those in
+    /// every message that Envoy's API has, as `xtask/src/descriptors/reference_fields.rs` lists them.
+    pub fn references(&self) -> impl Iterator<Item = (ResourceType, &str)> {
+        self.references.all(&self.entry)
     }
 
-    /// Whether any text in it is `wanted`, such as the name of a cluster. `wanted` may also see
-    /// bytes that only look like a text.
-    pub fn has_text(&self, mut wanted: impl FnMut(&str) -> bool) -> bool {
-        any_text(&self.sotw_entry, &mut wanted)
+    /// The names of the resources of a type that it refers to.
+    pub fn references_to(&self, of: ResourceType) -> impl Iterator<Item = &str> {
+        self.references.to(of, &self.entry)
+    }
+
+    /// Whether it refers to the resource with this type and name.
+    pub fn refers_to(&self, of: ResourceType, name: &str) -> bool {
+        self.references.contain(of, name, &self.entry)
     }
 
     /// The decoded content; `None` if it is no such message.

@@ -36,16 +36,14 @@ impl LastGood {
         self.by_name.get(&key(account, resource))
     }
 
-    /// The last good clusters and endpoints of `account`.
-    pub(super) fn clusters(
+    /// The last good cluster, or the last good endpoints, with this name for a client of `account`.
+    pub(super) fn named(
         &self,
         account: Option<&ServiceAccount>,
-    ) -> impl Iterator<Item = &Arc<Resource>> {
-        let is_one = move |((of_account, (of, _)), _): &(&LastGoodKey, &Arc<Resource>)| {
-            of_account.as_ref() == account
-                && matches!(of, ResourceType::Cluster | ResourceType::Endpoint)
-        };
-        self.by_name.iter().filter(is_one).map(|(_, resource)| resource)
+        of: ResourceType,
+        name: &str,
+    ) -> Option<&Arc<Resource>> {
+        self.by_name.get(&(account.cloned(), (of, name.into())))
     }
 
     /// Forgets resources that no client should have in any version, unless a client NACKs them.

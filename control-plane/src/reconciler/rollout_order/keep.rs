@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ironmesh_catalog::ServicePort;
-use ironmesh_xds_compile::handover::{ABOUT_CALLS, INBOUND_LISTENER, keep_filter_chains};
+use ironmesh_xds_compile::handover::{INBOUND_LISTENER, keep_filter_chains};
 use ironmesh_xds_compile::names;
 use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType, Version};
 
@@ -64,30 +64,27 @@ pub(super) fn keep_serving_ports(
         keep(ResourceType::ExtensionConfig, &names::withdrawals_filter(port));
     }
     set.insert(Arc::clone(&kept.listener));
-    for (name, resource) in before.of(ResourceType::Secret) {
-        // A newer secret of the same name stays.
-        if !set.contains(ResourceType::Secret, name) && kept.listener.mentions(name) {
-            set.insert(Arc::clone(resource));
-        }
-    }
-    keep_telemetry_clusters(&kept, set, before);
-    Some(kept)
-}
-
-/// Keeps the clusters of rate limit and log services for the kept ports. Envoy NACKs a listener that logs to a missing
-/// cluster, and limits nothing by one.
-fn keep_telemetry_clusters(kept: &KeptListener, set: &mut ResourceSet, before: &ResourceSet) {
     let counted = kept.ports.iter().filter_map(|port| {
         set.of(ResourceType::Listener).get(names::counted_listener(port).as_str()).cloned()
     });
     let listeners: Vec<_> = counted.chain([Arc::clone(&kept.listener)]).collect();
-    for (name, resource) in before.of(ResourceType::Cluster) {
-        let is_about_calls = ABOUT_CALLS.iter().any(|prefix| name.starts_with(prefix));
-        if is_about_calls
-            && !set.contains(ResourceType::Cluster, name)
-            && listeners.iter().any(|listener| listener.mentions(name))
-        {
-            set.insert(Arc::clone(resource));
+    for listener in listeners {
+        keep_parts(&listener, set, before);
+    }
+    Some(kept)
+}
+
+/// Keeps the secrets to which a kept listener refers, and the clusters, such as those of rate limit and log services.
+/// Envoy NACKs a listener that logs to a missing cluster, and limits nothing by one.
+fn keep_parts(listener: &Resource, set: &mut ResourceSet, before: &ResourceSet) {
+    for resource_type in [ResourceType::Secret, ResourceType::Cluster] {
+        for name in listener.references_to(resource_type) {
+            // A newer resource of the same name stays.
+            if let Some(old) = before.of(resource_type).get(name)
+                && !set.contains(resource_type, name)
+            {
+                set.insert(Arc::clone(old));
+            }
         }
     }
 }
@@ -131,10 +128,10 @@ pub(super) fn keep_caller_resources(
     for resource_type in [ResourceType::Route, ResourceType::Listener] {
         for name in wanted.changed_since(before, resource_type) {
             let new = wanted.of(resource_type).get(&name);
-            let leads_there = new.is_some_and(|new| unserved.iter().any(|port| new.mentions(port)));
-            let is_inbound =
-                ["inbound", "counted|", "callers|"].iter().any(|one| name.starts_with(one));
-            if !leads_there || is_inbound {
+            let leads_there = new.is_some_and(|new| {
+                unserved.iter().any(|port| new.refers_to(ResourceType::Cluster, port))
+            });
+            if !leads_there {
                 continue;
             }
             match before.of(resource_type).get(&name) {

@@ -23,7 +23,7 @@ use tokio::time::Instant;
 
 use super::type_stream::TypeStream;
 use super::{DeltaOutput, DeltaStream};
-use crate::references::{ClientState, PARTS, REMOVALS, must_wait};
+use crate::references::{ClientState, REMOVALS, must_wait};
 
 impl DeltaStream {
     /// Sends everything that may be sent now.
@@ -188,9 +188,7 @@ impl ClientState for OtherTypes<'_> {
         !self.is(ResourceType::Route, |routes| routes.acked.contains_key(name))
     }
 
-    fn lacks_part(&self, name: &str) -> bool {
-        PARTS.into_iter().any(|of| {
-            self.is(of, |parts| !parts.is_lagging() && parts.is_outdated(name, self.target))
-        })
+    fn lacks_part(&self, of: ResourceType, name: &str) -> bool {
+        self.is(of, |parts| !parts.is_lagging() && parts.is_outdated(name, self.target))
     }
 }

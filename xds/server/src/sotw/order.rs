@@ -101,7 +101,8 @@ impl SotwStream {
         let hold = |name: &str| {
             let routes = target.of(ResourceType::Route).get(name);
             routes.is_some_and(|routes| {
-                !routes.is_urgent() && routes.has_text(|name| clusters.is_lacking(name, target))
+                let mut named = routes.references_to(ResourceType::Cluster);
+                !routes.is_urgent() && named.any(|name| clusters.is_lacking(name, target))
             })
         };
         let response = self.routes.next(target, self.last_nonce + 1, now, hold);
@@ -201,9 +202,10 @@ impl ClientState for OtherTypes<'_> {
         !self.routes.acked.contains_key(name)
     }
 
-    fn lacks_part(&self, name: &str) -> bool {
-        self.parts
-            .iter()
-            .any(|parts| !parts.exchange.is_lagging && parts.is_outdated(name, self.target))
+    fn lacks_part(&self, of: ResourceType, name: &str) -> bool {
+        self.parts.iter().any(|parts| {
+            let is_lagging = parts.exchange.is_lagging;
+            parts.resource_type == of && !is_lagging && parts.is_outdated(name, self.target)
+        })
     }
 }

@@ -18,7 +18,7 @@ use crate::stream::{Acked, FULL_RESPONSE, Nacked};
 
 #[derive(Debug)]
 pub(crate) struct Partial {
-    resource_type: ResourceType,
+    pub(crate) resource_type: ResourceType,
     pub(crate) exchange: Exchange,
     /// The resources that the client has or is being sent, except NACKed ones: it may have those,
     /// or the earlier version.

@@ -118,7 +118,7 @@ fn by_descriptor(message: &MessageDescriptor, bytes: &[u8]) -> Vec<u8> {
 }
 
 /// A message of this type at random, fields by their numbers as prost writes them.
-fn random(message: &MessageDescriptor, chance: &mut TestRng, depth: u32) -> Vec<u8> {
+pub(crate) fn random(message: &MessageDescriptor, chance: &mut TestRng, depth: u32) -> Vec<u8> {
     let mut bytes = Vec::new();
     if message.full_name() == "google.protobuf.Any" {
         let inside = ANYS[chance.random_range(0..ANYS.len())];
@@ -198,9 +198,11 @@ proptest! {
 
 #[test]
 fn plan_exists_only_for_messages_with_maps_or_anys() {
-    assert!(plan_of("envoy.config.core.v3.SocketAddress").is_none());
-    assert!(plan_of("envoy.config.core.v3.CidrRange").is_none());
-    let Some(Plan::Message(rbac)) = plan_of("envoy.config.rbac.v3.RBAC") else { panic!("no plan") };
+    assert!(PLANS.of("envoy.config.core.v3.SocketAddress").is_none());
+    assert!(PLANS.of("envoy.config.core.v3.CidrRange").is_none());
+    let Some(Plan::Message(rbac)) = PLANS.of("envoy.config.rbac.v3.RBAC") else {
+        panic!("no plan")
+    };
     assert!(matches!(rbac.step(2), Some(Step::Map(Some(_)))), "its policies");
     assert!(rbac.step(1).is_none(), "its action");
 }

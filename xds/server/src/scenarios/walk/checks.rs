@@ -81,7 +81,7 @@ impl<V: Dialect> Walk<V> {
             let is_to_have = client.covers(Cluster, cluster.name())
                 && !V::may_lack(client, &key, cluster.version())
                 && !client.stream.is_blocked(Cluster);
-            if is_to_have && resource.has_text(|text| text == &**cluster.name()) {
+            if is_to_have && resource.refers_to(Cluster, cluster.name()) {
                 assert!(client.has.contains_key(&key), "{resource:?} names {cluster:?}");
             }
         }
