@@ -16,9 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ironmesh_catalog::Snapshot;
-use ironmesh_xds_compile::Compiled;
-use ironmesh_xds_compile::names;
 use ironmesh_xds_compile::origin::{Origin, origins};
+use ironmesh_xds_compile::{Compiled, ResourceRole};
 use ironmesh_xds_server::{ClientChange, ClientKey, Hub};
 use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType, Version};
 use tokio::time::Instant;
@@ -89,6 +88,8 @@ struct TrackedNack {
     message: String,
     /// Whether this resource is at fault for certain, not one that was pushed with it.
     is_certain: bool,
+    /// Whether other clients may have the same version.
+    is_shared: bool,
     /// The policy objects from which it was compiled.
     origins: Vec<Origin>,
     /// All versions that the client NACKed: the compiled one, and fallbacks.
@@ -149,10 +150,7 @@ impl NackTracker {
         let before = &old.compiled.resources;
         for resource_type in ResourceType::ALL {
             for name in new.resources.changed_since(before, resource_type) {
-                if !is_shared(resource_type, &name) {
-                    continue;
-                }
-                let before = before.of(resource_type).get(&name);
+                let before = before.of(resource_type).get(&name).filter(|old| is_shared(old));
                 if let Some(before) = before.filter(|b| has(resource_type, &name, b.version())) {
                     self.last_good.remember(old.account.as_ref(), before);
                     self.needs_publish = true;
@@ -189,7 +187,7 @@ impl NackTracker {
         });
         let mut is_news = known.len() != before;
         for (name, nack) in &news.nacks {
-            let wanted = ideal.of(name.0).get(&name.1).map(|resource| resource.version());
+            let wanted = ideal.of(name.0).get(&name.1);
             if let Some(tracked) = known.get_mut(name) {
                 is_news |= tracked.versions.insert(nack.version);
                 // A retry may fail for a different reason.
@@ -197,12 +195,13 @@ impl NackTracker {
                     tracked.message.clone_from(&nack.message);
                     is_news = true;
                 }
-            } else if wanted == Some(nack.version) {
+            } else if let Some(wanted) = wanted.filter(|one| one.version() == nack.version) {
                 let origins = origins(snapshot, &config.proxy, name.0, &name.1, &nack.message);
                 let tracked = TrackedNack {
                     ideal: nack.version,
                     message: nack.message.clone(),
                     is_certain: nack.is_certain,
+                    is_shared: is_shared(wanted),
                     origins,
                     versions: BTreeSet::from([nack.version]),
                     keeps_earlier: nack.keeps_earlier,
@@ -312,7 +311,7 @@ impl NackTracker {
             }
             for (name, tracked) in &own.names {
                 let is_local = is_local(&tracked.message);
-                if tracked.is_certain && !is_local && is_shared(name.0, &name.1) {
+                if tracked.is_certain && !is_local && tracked.is_shared {
                     nacking.entry((name, tracked.ideal)).or_default().push((client, tracked));
                 }
             }
@@ -392,7 +391,7 @@ fn log(client: &str, (resource_type, name): &ResourceKey, tracked: &TrackedNack)
     );
 }
 
-/// Whether clients share resources of this name. Listeners and local clusters differ for each client.
-fn is_shared(resource_type: ResourceType, name: &str) -> bool {
-    resource_type != ResourceType::Listener && !names::is_own_cluster(name)
+/// Whether clients share the resource. Listeners and local clusters differ for each client.
+fn is_shared(resource: &Resource) -> bool {
+    resource.resource_type() != ResourceType::Listener && !ResourceRole::is_own_cluster(resource)
 }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ironmesh_catalog::{ProxyId, ServicePort, Snapshot};
-use ironmesh_xds_compile::names;
+use ironmesh_xds_compile::ResourceRole;
 use ironmesh_xds_server::{ClientKey, Hub};
 use ironmesh_xds_wire::{ResourceSet, ResourceType, Version};
 use tokio::time::Instant;
@@ -253,8 +253,8 @@ fn ports_to_be_served(
     let clusters = clusters.filter(|name| !before.contains(ResourceType::Cluster, name));
     let endpoints = wanted.changed_since(before, ResourceType::Endpoint).into_iter();
     let names = clusters.chain(endpoints);
-    let names = names.filter(|name| wanted.contains(ResourceType::Cluster, name));
-    let ports = names.filter_map(|name| name.parse::<ServicePort>().ok());
+    let clusters = wanted.of(ResourceType::Cluster);
+    let ports = names.filter_map(|name| ResourceRole::called_port(clusters.get(&name)?).cloned());
     ports.filter(|port| is_about_to_be_served(port, context)).collect()
 }
 
@@ -274,7 +274,10 @@ fn dropped_ports(
 ) -> BTreeSet<ServicePort> {
     let names = wanted.changed_since(before, ResourceType::Cluster).into_iter();
     let is_gone = |name: &Arc<str>| !wanted.contains(ResourceType::Cluster, name);
-    let ports = names.filter(is_gone).filter_map(|name| names::port_of_local_cluster(&name));
+    let clusters = before.of(ResourceType::Cluster);
+    let ports = names
+        .filter(is_gone)
+        .filter_map(|name| ResourceRole::local_port(clusters.get(&name)?).cloned());
     let is_dropped = |port: &ServicePort| {
         let service = context.snapshot.service(&port.service);
         service.is_none_or(|service| service.port(port.port).is_none())
@@ -291,10 +294,11 @@ fn ports_without_backend(
 ) -> BTreeSet<ServicePort> {
     let Ok(id) = client.parse::<ProxyId>() else { return BTreeSet::new() };
     let names = wanted.changed_since(before, ResourceType::Cluster).into_iter();
-    let is_in_both = |name: &Arc<str>| {
-        [wanted, before].iter().all(|set| set.contains(ResourceType::Cluster, name))
-    };
-    let ports = names.filter(is_in_both).filter_map(|name| names::port_of_local_cluster(&name));
+    let was_there = |name: &Arc<str>| before.contains(ResourceType::Cluster, name);
+    let clusters = wanted.of(ResourceType::Cluster);
+    let ports = names
+        .filter(was_there)
+        .filter_map(|name| ResourceRole::local_port(clusters.get(&name)?).cloned());
     let local = &context.snapshot.local_endpoints;
     ports.filter(|port| !local.contains_key(&(id, port.clone()))).collect()
 }

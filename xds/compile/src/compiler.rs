@@ -15,6 +15,7 @@ use crate::egress::upstream::Opened;
 use crate::mesh_view::MeshView;
 use crate::rate_limit::{counted, global};
 use crate::reads::Reads;
+use crate::role::ResourceRole;
 use crate::shared::{Changes, Scope, Shared};
 use crate::telemetry::ServiceTelemetry;
 use crate::{egress, inbound, ingress, outbound, telemetry, upstream, withdrawals};
@@ -238,7 +239,8 @@ impl Compiler {
                 let applications = applications.map_or(&here[..], |known| known.as_slice());
                 let cluster =
                     inbound::local_cluster(proxy, &service_port, port.protocol, applications);
-                compiled.insert_required(self.shared.encoder.encode(&cluster));
+                let role = ResourceRole::Local(service_port.clone());
+                compiled.insert_required(self.shared.encoder.encode_as(role, &cluster));
                 compiled.serves.0.insert((service.name.clone(), port.number));
                 used.add_applications(applications);
                 let rules = mesh.ingress_rules(&service_port);
@@ -320,7 +322,9 @@ impl Compiler {
             let cluster = self.shared.encoder.encode(&global::cluster(&limit.service));
             compiled.resources.insert(cluster);
             let encoder = &mut self.shared.encoder;
-            compiled.insert_required(encoder.encode(&counted::cluster(proxy, service_port)));
+            let role = ResourceRole::Counted(service_port.clone());
+            let cluster = counted::cluster(proxy, service_port);
+            compiled.insert_required(encoder.encode_as(role, &cluster));
             let listener = counted::listener(proxy, service_port, limit);
             compiled.insert_required(encoder.encode_urgent(&listener));
         }

@@ -14,33 +14,15 @@ use ironmesh_xds_wire::pb::google::protobuf::Any;
 use ironmesh_xds_wire::{Resource, ResourceType, any};
 use prost::Message as _;
 
-use crate::names;
 use crate::rbac::RBAC_FILTER;
 use crate::revoked::REVOKED_FILTER;
+use crate::role::ResourceRole;
 use crate::secret::no_caller;
-
-/// Whether a resource decides who may call: then its earlier version must not stay active in its
-/// place.
-pub fn carries_authorization(resource: &Resource) -> bool {
-    match resource.resource_type() {
-        ResourceType::Route => resource.name().starts_with(names::INBOUND),
-        ResourceType::Secret => resource.name().starts_with(names::CALLERS),
-        // Runtime keys and the filters that read them end connections of callers that the list above
-        // no longer allows.
-        ResourceType::Runtime
-        | ResourceType::ExtensionConfig
-        | ResourceType::Cluster
-        | ResourceType::Endpoint
-        | ResourceType::Listener => false,
-    }
-}
 
 /// The last good resource, with only what both it and the NACKed one allow. `None` for a resource
 /// without authorization.
 pub fn narrowed(nacked: &Resource, last_good: &Resource) -> Option<Resource> {
-    if !carries_authorization(nacked) {
-        return None;
-    }
+    ResourceRole::authorized_port(nacked)?;
     if nacked.resource_type() == ResourceType::Secret {
         return narrowed_secret(nacked, last_good);
     }
@@ -59,7 +41,7 @@ pub fn narrowed(nacked: &Resource, last_good: &Resource) -> Option<Resource> {
         Some(refused) => configs.insert(REVOKED_FILTER.to_owned(), refused.clone()),
         None => configs.remove(REVOKED_FILTER),
     };
-    Some(Resource::new(&routes).urgent())
+    Some(Resource::new(&routes).urgent().with_role_of(nacked))
 }
 
 fn narrowed_secret(nacked: &Resource, last_good: &Resource) -> Option<Resource> {
@@ -75,21 +57,19 @@ fn narrowed_secret(nacked: &Resource, last_good: &Resource) -> Option<Resource> 
     // The last good version may be older than a revocation.
     old.crl.clone_from(&now.crl);
     old.only_verify_leaf_cert_crl = now.only_verify_leaf_cert_crl;
-    Some(Resource::new(&secret))
+    Some(Resource::new(&secret).with_role_of(nacked))
 }
 
 /// The NACKed resource, reduced to allow nothing. `None` for a resource without authorization.
 pub fn closed(nacked: &Resource) -> Option<Resource> {
-    if !carries_authorization(nacked) {
-        return None;
-    }
+    ResourceRole::authorized_port(nacked)?;
     if nacked.resource_type() == ResourceType::Secret {
         let mut secret: Secret = nacked.message()?;
         let context = context(&mut secret)?;
         context.match_typed_subject_alt_names = vec![no_caller()];
         // The reason for the NACK may be in the revocation lists, which do not matter if nobody is allowed.
         (context.crl, context.only_verify_leaf_cert_crl) = (None, false);
-        return Some(Resource::new(&secret));
+        return Some(Resource::new(&secret).with_role_of(nacked));
     }
     let mut routes: RouteConfiguration = nacked.message()?;
     let mut rbac = per_route(&routes)?;
@@ -104,7 +84,7 @@ pub fn closed(nacked: &Resource) -> Option<Resource> {
     let of_all_requests = host.routes.len().saturating_sub(1);
     host.routes.drain(..of_all_requests);
     put(&mut routes, &rbac)?;
-    Some(Resource::new(&routes).urgent())
+    Some(Resource::new(&routes).urgent().with_role_of(nacked))
 }
 
 fn context(secret: &mut Secret) -> Option<&mut CertificateValidationContext> {

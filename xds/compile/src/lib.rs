@@ -39,6 +39,7 @@ mod reads;
 pub mod rendering;
 pub mod resource_difference;
 mod revoked;
+mod role;
 mod secret;
 mod shape;
 mod shared;
@@ -53,4 +54,5 @@ mod upstream;
 mod withdrawals;
 
 pub use compiler::{Compiled, Compiler};
+pub use role::ResourceRole;
 pub use shared::Changes;

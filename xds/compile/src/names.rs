@@ -1,6 +1,7 @@
 //! Names of resources (docs/reference/names.md): of which service port each is, and back.
 //!
-//! Dashboards and mixed versions depend on them. Only this module builds and parses such names.
+//! Dashboards and mixed versions depend on them. Only this module builds and parses such names. It parses them
+//! where Envoy or a report has nothing else: what a compiled resource is, its [`ResourceRole`](crate::ResourceRole) says.
 
 use ironmesh_catalog::{Domain, ServicePort};
 
@@ -104,17 +105,6 @@ pub fn port_of_own_cluster(name: &str) -> Option<ServicePort> {
     [LOCAL, COUNTED, BY_CALLER].iter().find_map(|suffix| name.strip_suffix(suffix))?.parse().ok()
 }
 
-/// Whether a cluster leads to a proxy's own applications, and so is another thing for each proxy.
-pub fn is_own_cluster(name: &str) -> bool {
-    [LOCAL, COUNTED, BY_CALLER].iter().any(|suffix| name.ends_with(suffix))
-}
-
-/// The service port whose callers a resource decides about: an inbound route configuration, or the list of
-/// callers of a TCP port.
-pub fn authorized_port(name: &str) -> Option<ServicePort> {
-    name.strip_prefix(INBOUND).or_else(|| name.strip_prefix(CALLERS))?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,13 +116,9 @@ mod tests {
         assert_eq!(port_of_local_cluster(&local_cluster(&port)), Some(port.clone()));
         assert_eq!(port_of_local_cluster(&counted_cluster(&port)), None);
         for own in [local_cluster(&port), counted_cluster(&port), callers_cluster(&port)] {
-            assert!(is_own_cluster(&own));
             assert_eq!(port_of_own_cluster(&own), Some(port.clone()));
         }
-        assert!(!is_own_cluster(&port.to_string()));
-        assert_eq!(authorized_port(&inbound_route(&port)), Some(port.clone()));
-        assert_eq!(authorized_port("authz:shop/bookstore|14001"), Some(port.clone()));
-        assert_eq!(authorized_port(&port.to_string()), None);
+        assert_eq!(port_of_own_cluster(&port.to_string()), None);
         let domain = Domain::default();
         assert_eq!(server_name(&port, &domain), "14001.bookstore.shop.mesh.internal");
     }

@@ -25,6 +25,7 @@ use crate::mesh_view::{IndexedSnapshot, MeshView};
 use crate::mirrors::Mirrors;
 use crate::outbound::ByHost;
 use crate::reads::{Read, ReadTable, Reads};
+use crate::role::ResourceRole;
 use crate::{external, outbound, revoked, secret, telemetry, upstream, withdrawals};
 use localities::Views;
 use pieces::Pieces;
@@ -100,10 +101,30 @@ impl Encoder {
         Arc::new(Resource::new(message))
     }
 
+    /// The same for a resource with a role.
+    pub(crate) fn encode_as<M: Discoverable>(
+        &mut self,
+        role: ResourceRole,
+        message: &M,
+    ) -> Arc<Resource> {
+        self.0 += 1;
+        Arc::new(Resource::new(message).with_role(role))
+    }
+
     /// The same for a resource that may withdraw access, and so waits for no reference.
     pub(crate) fn encode_urgent<M: Discoverable>(&mut self, message: &M) -> Arc<Resource> {
         self.0 += 1;
         Arc::new(Resource::new(message).urgent())
+    }
+
+    /// The same for a resource with a role.
+    pub(crate) fn encode_urgent_as<M: Discoverable>(
+        &mut self,
+        role: ResourceRole,
+        message: &M,
+    ) -> Arc<Resource> {
+        self.0 += 1;
+        Arc::new(Resource::new(message).with_role(role).urgent())
     }
 
     pub(crate) fn count(&self) -> u64 {

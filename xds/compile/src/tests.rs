@@ -14,6 +14,7 @@ mod mirrors;
 mod model;
 mod node_metadata;
 mod references;
+mod roles;
 mod text_scan;
 mod update;
 
@@ -28,7 +29,7 @@ use ironmesh_xds_wire::{ResourceType, Version};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::names::is_own_cluster;
+use crate::names::port_of_own_cluster;
 use crate::{Compiled, Compiler};
 use mesh::{PartOrder, Shape, shape};
 
@@ -148,7 +149,7 @@ proptest! {
                         let prefixes = ["ingress|", "counted|", "callers|"];
                         &**name == "inbound" || prefixes.iter().any(|one| name.starts_with(one))
                     }
-                    ResourceType::Cluster => is_own_cluster(name),
+                    ResourceType::Cluster => port_of_own_cluster(name).is_some(),
                     _ => false,
                 };
                 prop_assert!(is_named || is_own, "{}: {kind} {name}", proxy.record.id);
@@ -326,7 +327,7 @@ proptest! {
             };
             for name in clusters.chain(endpoints).filter(|name| !is_other(name)) {
                 let service = name.split('|').next().unwrap().parse().unwrap();
-                if is_own_cluster(name) {
+                if port_of_own_cluster(name).is_some() {
                     prop_assert!(proxy.record.services.contains(&service), "{name} is not its own");
                 } else {
                     prop_assert!(scope.contains(&service), "{} is told of {name}", proxy.record.id);

@@ -178,11 +178,12 @@ pub struct Resource {
     sotw_entry: Bytes,
     /// The resources that it refers to, by their names in `entry`.
     references: References,
+    role: Option<Arc<dyn std::any::Any + Send + Sync>>,
 }
 
 impl PartialEq for Resource {
     fn eq(&self, other: &Self) -> bool {
-        // The entry contains the name and the version; the references follow from it.
+        // The entry contains the name and the version; references and role follow from it.
         self.kind == other.kind && self.is_urgent == other.is_urgent && self.entry == other.entry
     }
 }
@@ -220,7 +221,16 @@ impl Resource {
         let place = begin + field - length_of_value..begin + field;
         let references = References::read(&message_name, &entry, place);
         let name = message.resource_name().into();
-        Self { kind: M::TYPE, name, version, is_urgent: false, entry, sotw_entry, references }
+        Self {
+            kind: M::TYPE,
+            name,
+            version,
+            is_urgent: false,
+            entry,
+            sotw_entry,
+            references,
+            role: None,
+        }
     }
 
     /// Marks a resource that must not wait for the clusters and routes that it refers to, because it
@@ -233,6 +243,24 @@ impl Resource {
     /// Whether it waits for none of the clusters and routes that it refers to.
     pub fn is_urgent(&self) -> bool {
         self.is_urgent
+    }
+
+    /// Gives it a role, which only those interpret that know its type. It must be the same for all
+    /// resources with its type and name.
+    #[must_use]
+    pub fn with_role(self, role: impl std::any::Any + Send + Sync) -> Self {
+        Self { role: Some(Arc::new(role)), ..self }
+    }
+
+    /// Gives it the role of another resource.
+    #[must_use]
+    pub fn with_role_of(self, other: &Self) -> Self {
+        Self { role: other.role.clone(), ..self }
+    }
+
+    /// Its role, if it has one of this type.
+    pub fn role<R: std::any::Any>(&self) -> Option<&R> {
+        self.role.as_ref()?.downcast_ref()
     }
 
     /// Its type.

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 
-use ironmesh_xds_compile::fallback::{carries_authorization, closed, narrowed};
+use ironmesh_xds_compile::ResourceRole;
+use ironmesh_xds_compile::fallback::{closed, narrowed};
 use ironmesh_xds_wire::{Resource, Version};
 
 use super::{Fallback, ResourceKey};
@@ -32,9 +33,7 @@ impl Fallbacks {
         last_good: Option<&Arc<Resource>>,
         nacked: &BTreeSet<Version>,
     ) -> Option<(Arc<Resource>, Fallback)> {
-        if !carries_authorization(ideal) {
-            return None;
-        }
+        ResourceRole::authorized_port(ideal)?;
         let key = FallbackKey {
             name: (ideal.resource_type(), Arc::clone(ideal.name())),
             ideal: ideal.version(),

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ironmesh_catalog::ServiceAccount;
-use ironmesh_xds_compile::fallback::carries_authorization;
-use ironmesh_xds_compile::names::authorized_port;
+use ironmesh_xds_compile::ResourceRole;
 use ironmesh_xds_wire::{Resource, ResourceType};
 
 use super::ResourceKey;
@@ -48,11 +47,11 @@ impl LastGood {
 
     /// Forgets resources that no client should have in any version, unless a client NACKs them.
     pub(super) fn prune(&mut self, clients: &Clients, is_nacked: impl Fn(&ResourceKey) -> bool) {
-        self.by_name.retain(|(account, name), _| {
+        self.by_name.retain(|(account, name), resource| {
             let is_to_have =
                 |config: &ClientConfig| config.compiled.resources.contains(name.0, &name.1);
             is_nacked(name)
-                || match (account, authorized_port(&name.1)) {
+                || match (account, ResourceRole::authorized_port(resource)) {
                     (Some(account), _) => clients.of_account(account).any(is_to_have),
                     (None, Some(port)) => clients.of_service(&port.service).any(is_to_have),
                     (None, None) => false,
@@ -68,6 +67,6 @@ impl LastGood {
 
 fn key(account: Option<&ServiceAccount>, resource: &Resource) -> LastGoodKey {
     // Authorization of a port is the same on every proxy that serves it, whatever the proxy's own account.
-    let account = account.filter(|_| !carries_authorization(resource));
+    let account = account.filter(|_| ResourceRole::authorized_port(resource).is_none());
     (account.cloned(), (resource.resource_type(), Arc::clone(resource.name())))
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ironmesh_catalog::ServicePort;
 use ironmesh_xds_compile::handover::{INBOUND_LISTENER, keep_filter_chains};
-use ironmesh_xds_compile::names;
+use ironmesh_xds_compile::{ResourceRole, names};
 use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType, Version};
 
 /// An inbound listener that serves the compiled ports and dropped ones.
@@ -143,12 +143,13 @@ pub(super) fn keep_caller_resources(
     // The kept resources refer to clusters, which must stay too.
     for resource_type in [ResourceType::Cluster, ResourceType::Endpoint] {
         for name in wanted.changed_since(before, resource_type) {
-            let is_outbound = !names::is_own_cluster(&name);
-            if let (true, false, Some(old)) = (
-                is_outbound,
-                wanted.contains(resource_type, &name),
-                before.of(resource_type).get(&name),
-            ) {
+            let old = before
+                .of(resource_type)
+                .get(&name)
+                .filter(|old| !ResourceRole::is_own_cluster(old));
+            if let Some(old) = old
+                && !wanted.contains(resource_type, &name)
+            {
                 set.insert(Arc::clone(old));
             }
         }

@@ -7,6 +7,7 @@ use ironmesh_xds_wire::Resource;
 
 use super::Shared;
 use crate::reads::{Read, Reads};
+use crate::role::ResourceRole;
 use crate::{callers, inbound, names, revoked, secret, withdrawals};
 
 impl Shared {
@@ -26,7 +27,8 @@ impl Shared {
         let (service, _) = mesh.port(port).filter(|(_, port)| port.protocol.is_http())?;
         reads.record(Read::RevokedNames);
         let routes = inbound::route_configuration(mesh, service, port, self.revoked.as_ref());
-        let resource = self.encoder.encode_urgent(&routes);
+        let role = ResourceRole::Authorization(port.clone());
+        let resource = self.encoder.encode_urgent_as(role, &routes);
         let reads = self.read_table.store(reads);
         self.inbound_routes.insert(port.clone(), Arc::clone(&resource), reads);
         Some(resource)
@@ -57,7 +59,8 @@ impl Shared {
             port,
             &mesh.tcp_access(port)?.callers,
         );
-        let resource = self.encoder.encode(&secret);
+        let role = ResourceRole::Authorization(port.clone());
+        let resource = self.encoder.encode_as(role, &secret);
         let reads = self.read_table.store(reads);
         self.tcp_authorizations.insert(port.clone(), Arc::clone(&resource), reads);
         Some(resource)
@@ -87,7 +90,7 @@ impl Shared {
         let listener = callers::listener(trust_domain, port, access, last_listed, &cluster);
         let config = withdrawals::filter_config(trust_domain, port, access);
         let resources = [
-            self.encoder.encode(&callers::cluster(port)),
+            self.encoder.encode_as(ResourceRole::ByCaller(port.clone()), &callers::cluster(port)),
             // It may withdraw access.
             self.encoder.encode_urgent(&listener),
             self.encoder.encode(&config),

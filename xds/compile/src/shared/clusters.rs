@@ -16,6 +16,7 @@ use super::{Scope, Shared};
 use crate::limits::Limits;
 use crate::mesh_view::MeshView;
 use crate::reads::{Read, Reads};
+use crate::role::ResourceRole;
 use crate::shape::own_metadata;
 use crate::{external, outbound, secret};
 
@@ -77,7 +78,8 @@ impl Shared {
         if key.reissues > 0 {
             cluster.metadata = own_metadata(REISSUES, Kind::NumberValue(key.reissues.into()));
         }
-        let resource = self.encoder.encode(&cluster);
+        let role = ResourceRole::Called(key.port.clone());
+        let resource = self.encoder.encode_as(role, &cluster);
         self.clusters.insert(key, Arc::clone(&resource), self.read_table.store(reads));
         Some(resource)
     }
@@ -94,7 +96,7 @@ impl Shared {
         let external = service.external.as_ref()?;
         let limits = Limits::of(mesh.settings(service));
         let cluster = external::cluster(service, external, port, limits, own);
-        Some(self.encoder.encode(&cluster))
+        Some(self.encoder.encode_as(ResourceRole::Called(service_port.clone()), &cluster))
     }
 
     /// Replaces the clusters and removes the certificates in `resources`, which are those of the

@@ -13,6 +13,7 @@ use ironmesh_xds_wire::{Resource, ResourceMap, ResourceType};
 use super::{Scope, Shared};
 use crate::outbound;
 use crate::reads::{ChangedReads, ReadSet, Reads};
+use crate::role::ResourceRole;
 
 /// The endpoints of one service port, by the callers' locality, as far as compiled; callers of
 /// unknown locality have the empty one. Localities are cut to the depth that the setting needs.
@@ -98,7 +99,7 @@ impl Shared {
             known.map_or(&[], |endpoints| endpoints),
             setting.as_ref().map(|setting| (&**setting, &locality)),
         );
-        let resource = self.encoder.encode(&endpoints);
+        let resource = self.encoder.encode_as(ResourceRole::Called(port.clone()), &endpoints);
         let views = self.endpoints.entry(port.clone()).or_default();
         views.by_locality.insert(locality, Arc::clone(&resource));
         resource

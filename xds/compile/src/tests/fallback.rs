@@ -8,7 +8,8 @@ use serde_json::Value;
 
 use super::mesh::{Edit, PartOrder, Shape, shape, step};
 use super::{compile, each, policies};
-use crate::fallback::{carries_authorization, closed, narrowed};
+use crate::ResourceRole;
+use crate::fallback::{closed, narrowed};
 
 /// The grants of a resource that carries authorization, one text each.
 fn grants(resource: &Resource) -> BTreeSet<String> {
@@ -47,9 +48,10 @@ proptest! {
         });
         let [before, after] = &sets;
         for (_, new) in after {
-            for nacked in new.resources.iter().filter(|one| carries_authorization(one)) {
+            for nacked in new.resources.iter().filter(|one| ResourceRole::authorized_port(one).is_some()) {
                 let nothing = closed(nacked).unwrap();
                 prop_assert_eq!(nothing.name(), nacked.name());
+                prop_assert_eq!(ResourceRole::of(&nothing), ResourceRole::of(nacked));
                 prop_assert_eq!(grants(&nothing), BTreeSet::new());
                 // The reason for the NACK may be a limit.
                 prop_assert!(!nothing.to_json().to_string().contains("local_ratelimit"));
@@ -59,6 +61,7 @@ proptest! {
                 for last_good in before.iter().filter_map(|(_, old)| of_type(old)) {
                     let fallback = narrowed(nacked, &last_good).unwrap();
                     prop_assert_eq!(fallback.name(), nacked.name());
+                    prop_assert_eq!(ResourceRole::of(&fallback), ResourceRole::of(nacked));
                     let (now, old) = (grants(nacked), grants(&last_good));
                     let both: BTreeSet<_> = now.intersection(&old).cloned().collect();
                     prop_assert_eq!(grants(&fallback), both);
@@ -76,7 +79,7 @@ fn narrowed_routes_have_the_newest_refusal_of_revoked_callers() {
         let compiled = compile(snapshot, &proxies);
         let all =
             compiled.iter().flat_map(|(_, one)| one.resources.of(ResourceType::Route).values());
-        all.filter(|one| carries_authorization(one)).cloned().collect()
+        all.filter(|one| ResourceRole::authorized_port(one).is_some()).cloned().collect()
     };
     let refused = |resource: &Resource| -> Value {
         let host = &resource.to_json()["virtualHosts"][0]["typedPerFilterConfig"];
@@ -104,7 +107,7 @@ fn narrowed_callers_have_the_newest_revocation_lists() {
         let compiled = compile(snapshot, &proxies);
         let all =
             compiled.iter().flat_map(|(_, one)| one.resources.of(ResourceType::Secret).values());
-        all.filter(|one| carries_authorization(one)).cloned().collect()
+        all.filter(|one| ResourceRole::authorized_port(one).is_some()).cloned().collect()
     };
     let lists = |resource: &Resource| {
         let context = &resource.to_json()["validationContext"];

@@ -89,7 +89,7 @@ proptest! {
                 if name.starts_with("telemetry|") || name.starts_with("rate-limit|") {
                     continue;
                 }
-                let local = is_own_cluster(&name);
+                let local = port_of_own_cluster(&name).is_some();
                 let port: Result<ServiceName, _> = name.split('|').next().unwrap().parse();
                 let is_outside = port.is_ok_and(|name| {
                     snapshot.service(&name).is_some_and(|one| one.external.is_some())
