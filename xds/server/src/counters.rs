@@ -10,6 +10,7 @@ use ironmesh_xds_wire::ResourceType;
 pub struct Counters {
     by_type: BTreeMap<ResourceType, Counts>,
     sets: AtomicU64,
+    clients_examined: AtomicU64,
     rejected: BTreeMap<ConnectionRejection, AtomicU64>,
     closed: BTreeMap<CloseReason, AtomicU64>,
 }
@@ -109,6 +110,7 @@ impl Default for Counters {
         Self {
             by_type,
             sets: AtomicU64::new(0),
+            clients_examined: AtomicU64::new(0),
             rejected: ConnectionRejection::ALL
                 .into_iter()
                 .map(|why| (why, AtomicU64::new(0)))
@@ -154,6 +156,11 @@ impl Counters {
         self.sets.load(Ordering::Relaxed)
     }
 
+    /// The number of times that a client was examined for a question about all clients, or to keep the answer current.
+    pub fn clients_examined(&self) -> u64 {
+        self.clients_examined.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn pushed(&self, resource_type: ResourceType) {
         self.count(resource_type, |counts| &counts.pushes);
     }
@@ -180,6 +187,10 @@ impl Counters {
         if let Some(count) = self.closed.get(&why) {
             count.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    pub(crate) fn examined(&self, clients: usize) {
+        self.clients_examined.fetch_add(clients as u64, Ordering::Relaxed);
     }
 
     pub(crate) fn set(&self) {

@@ -21,6 +21,7 @@ mod connection;
 mod exchanges;
 mod health_streams;
 mod live;
+mod resource_index;
 mod retries;
 mod status;
 mod sync;
@@ -31,6 +32,7 @@ pub use exchanges::{Exchange, Occurrences};
 use health_streams::HealthStreams;
 pub(crate) use health_streams::{HealthStream, HealthStreamEnd};
 pub use live::LiveStream;
+use resource_index::ResourceIndex;
 use retries::Retries;
 pub use status::{ClientChange, ClientStatus, Nack};
 
@@ -61,6 +63,7 @@ struct Clients {
     by_key: HashMap<ClientKey, Client>,
     /// The clients that have changed since [`Hub::take_changed`], each once.
     changed: Vec<ClientKey>,
+    index: ResourceIndex,
 }
 
 impl Clients {
@@ -136,11 +139,11 @@ impl Hub {
 
     /// Publishes the resource set of a connected client. Ignores a client that is not connected.
     pub fn publish(&self, client: &str, set: ResourceSet) {
-        let mut clients = self.clients.lock();
-        if let Some(client) = clients.by_key.get_mut(client).filter(|c| c.status.streams > 0) {
+        let Clients { by_key, index, .. } = &mut *self.clients.lock();
+        if let Some(client) = by_key.get_mut(client).filter(|c| c.status.streams > 0) {
             // A resource that leaves the set is not NACKed any more.
             client.status.nacks.retain(|(t, name), _| set.contains(*t, name));
-            client.set_published(set);
+            index.publish(client, set, &self.counters);
             self.counters.set();
         }
     }
@@ -215,29 +218,6 @@ impl Hub {
         }
     }
 
-    /// Whether any client has ACKed this version of this resource.
-    pub fn any_client_has(
-        &self,
-        resource_type: ResourceType,
-        name: &str,
-        version: Version,
-    ) -> bool {
-        let clients = self.clients.lock();
-        clients.by_key.values().any(|client| client.status.has(resource_type, name, version))
-    }
-
-    /// Whether any client except one may have a resource of this name, in any version.
-    pub fn other_client_may_have(
-        &self,
-        resource_type: ResourceType,
-        name: &str,
-        except: &str,
-    ) -> bool {
-        let clients = self.clients.lock();
-        let mut others = clients.by_key.iter().filter(|(key, _)| ***key != *except);
-        others.any(|(_, client)| client.status.may_have(resource_type, name))
-    }
-
     /// Whether a client is connected, and its published set contains this version of this resource.
     pub fn is_published(
         &self,
@@ -283,6 +263,7 @@ impl Hub {
     /// current state. There is one caller, the publisher, so each change is returned once.
     pub fn take_changed(&self) -> Vec<(ClientKey, ClientChange)> {
         let mut clients = self.clients.lock();
+        clients.index.drop_unqueried();
         let changed = std::mem::take(&mut clients.changed);
         let change = |key: ClientKey| {
             let client = clients.by_key.get_mut(&key)?;
@@ -341,10 +322,11 @@ impl Hub {
         }
     }
 
-    fn with(&self, client: &ClientKey, change: impl FnOnce(&mut Client)) {
+    fn with(&self, client: &ClientKey, change: impl FnOnce(&mut Client, &mut ResourceIndex)) {
         let mut clients = self.clients.lock();
-        let Some(entry) = clients.by_key.get_mut(client) else { return };
-        change(entry);
+        let Clients { by_key, index, .. } = &mut *clients;
+        let Some(entry) = by_key.get_mut(client) else { return };
+        change(entry, index);
         let is_first = clients.mark_changed(client);
         drop(clients);
         self.notify(is_first);

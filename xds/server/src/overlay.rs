@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
-use ironmesh_xds_wire::{Resource, ResourceMap, Version};
+use ironmesh_xds_wire::{Resource, ResourceMap, Version, iter_changed_names};
 
 /// A value for a name that also follows from the resource of that name.
 pub(crate) trait FromResource: Clone + PartialEq {
@@ -155,6 +155,20 @@ impl<V: FromResource> Overlay<V> {
         names
     }
 
+    /// The names whose value may differ from the one in `other`, some of them twice. All of them take as long as there
+    /// are differences between the two bases, and between what the two store themselves.
+    pub(crate) fn names_changed_from<'a>(
+        &'a self,
+        other: &'a Self,
+    ) -> impl Iterator<Item = &'a Arc<str>> {
+        let stored = other.differing.diff(&self.differing).map(|item| match item {
+            DiffItem::Add(name, _)
+            | DiffItem::Remove(name, _)
+            | DiffItem::Update { new: (name, _), .. } => name,
+        });
+        stored.chain(iter_changed_names(&other.base, &self.base))
+    }
+
     /// Stores only the difference from `base` from now on, while that is the smaller part. Call it
     /// when the base changes, and after changes; it costs as much as what has changed.
     pub(crate) fn share(&mut self, base: &ResourceMap) {
@@ -244,7 +258,7 @@ impl<V: FromResource> FromIterator<(Arc<str>, V)> for Overlay<V> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
 
     use proptest::prelude::*;
 
@@ -285,6 +299,7 @@ mod tests {
             let mut map = BTreeMap::<Arc<str>, Version>::new();
             let mut overlay = Overlay::<Version>::default();
             for step in steps {
+                let (map_before, before) = (map.clone(), overlay.clone());
                 match step {
                     Step::Insert(name, number) => {
                         map.insert(name.to_string().into(), version(name, number));
@@ -304,6 +319,10 @@ mod tests {
                         prop_assert_eq!(overlay.differing_from(&base), differing);
                     }
                 }
+                let changed: BTreeSet<_> = overlay.names_changed_from(&before).collect();
+                let differs = |name: &&Arc<str>| map.get(*name) != map_before.get(*name);
+                let differing = map.keys().chain(map_before.keys()).filter(differs);
+                prop_assert!(differing.collect::<BTreeSet<_>>().is_subset(&changed));
                 prop_assert_eq!(overlay.len(), map.len());
                 let mut names: Vec<_> = overlay.names().cloned().collect();
                 names.sort();

@@ -32,5 +32,5 @@ pub use health_discovery::{EndpointReport, HealthMessage, ProbeResult};
 pub use json::message_json;
 pub use node::{EnvoyVersion, Node};
 pub use resource::{Discoverable, Resource, ResourceType, Version, any};
-pub use set::{ResourceMap, ResourceSet, changed_names};
+pub use set::{ResourceMap, ResourceSet, changed_names, iter_changed_names};
 pub use sotw::{SotwRequest, SotwResponse};

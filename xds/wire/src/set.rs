@@ -106,10 +106,14 @@ impl ResourceSet {
 
 /// The names whose content differs between two maps, or that only one of them has.
 pub fn changed_names(old: &ResourceMap, new: &ResourceMap) -> Vec<Arc<str>> {
-    changed(old, new).cloned().collect()
+    iter_changed_names(old, new).cloned().collect()
 }
 
-fn changed<'a>(old: &'a ResourceMap, new: &'a ResourceMap) -> impl Iterator<Item = &'a Arc<str>> {
+/// The same, one after the other.
+pub fn iter_changed_names<'a>(
+    old: &'a ResourceMap,
+    new: &'a ResourceMap,
+) -> impl Iterator<Item = &'a Arc<str>> {
     // Nearly always both are the same map, and even an empty difference has a cost.
     let diff = (!old.ptr_eq(new)).then(|| old.diff(new));
     diff.into_iter().flatten().filter_map(|item| match item {
@@ -124,7 +128,7 @@ impl ResourceSet {
     /// Whether `other` has the same resources in the same versions.
     pub fn is_same_as(&self, other: &Self) -> bool {
         let mut types = ResourceType::ALL.into_iter();
-        types.all(|of| changed(other.of(of), self.of(of)).next().is_none())
+        types.all(|of| iter_changed_names(other.of(of), self.of(of)).next().is_none())
     }
 
     /// The names of a type whose content differs between `older` and this set, each once.

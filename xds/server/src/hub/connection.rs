@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::exchanges::Exchanges;
 use super::retries::Retries;
-use super::{Client, ClientKey, ClientStatus, Hub, LiveStream, Nack};
+use super::{Client, ClientKey, ClientStatus, Clients, Hub, LiveStream, Nack};
 use crate::counters::Counters;
 use crate::overlay::Overlay;
 use crate::sotw::AckedState;
@@ -46,7 +46,8 @@ impl Hub {
         }
         clients.last_stream += 1;
         let stream = clients.last_stream;
-        let entry = clients.by_key.entry(Arc::clone(&client)).or_insert_with(|| Client {
+        let Clients { by_key, index, .. } = &mut *clients;
+        let entry = by_key.entry(Arc::clone(&client)).or_insert_with(|| Client {
             is_changed: false,
             set: watch::Sender::new(None),
             status: ClientStatus::default(),
@@ -69,7 +70,9 @@ impl Hub {
             entry.acked_states.clear();
         }
         if reconnect == Reconnect::ResumedWithClusters {
-            entry.status.unreported_clusters = Some(stream);
+            index.change(entry, &self.counters, |entry| {
+                entry.status.unreported_clusters = Some(stream);
+            });
         }
         entry.status.streams += 1;
         self.open_streams.fetch_add(1, Ordering::Relaxed);
@@ -164,7 +167,7 @@ impl Connection {
     }
 
     pub(crate) fn acked(&self, ack: &Acked, acked: Overlay<Version>) {
-        self.hub.with(&self.client, |client| {
+        self.hub.with(&self.client, |client, index| {
             // An ACKed version clears its NACK. An older version that the client has kept says
             // nothing about the one that it NACKed. Nor does the ACK of its absence: a client that
             // requests a NACKed resource can be sent nothing else.
@@ -174,7 +177,7 @@ impl Connection {
                     .is_some_and(|version| ack.names.contains(name) || version == nack.version);
                 *resource_type != ack.resource_type || !is_acked
             });
-            client.status.acked.insert((self.stream, ack.resource_type), acked);
+            index.ack(client, (self.stream, ack.resource_type), acked, self.counters());
             client.update_sync(Some(ack.resource_type));
         });
     }
@@ -183,7 +186,11 @@ impl Connection {
     /// clusters.
     pub(crate) fn initial_versions_compared(&mut self) {
         if std::mem::take(&mut self.unreported_clusters) {
-            self.hub.with(&self.client, |client| client.status.clusters_reported(self.stream));
+            self.hub.with(&self.client, |client, index| {
+                index.change(client, self.counters(), |client| {
+                    client.status.clusters_reported(self.stream);
+                });
+            });
         }
     }
 
@@ -223,7 +230,7 @@ impl Connection {
     pub(crate) fn nacked(&self, nacked: &Nacked) -> bool {
         let mut is_new = false;
         if nacked.is_final {
-            self.hub.with(&self.client, |client| {
+            self.hub.with(&self.client, |client, _| {
                 // In a hot restart the newest process decides (docs/decisions/0013).
                 let is_aggregated =
                     client.live.get(&self.stream).is_some_and(|stream| stream.is_aggregated);
@@ -254,17 +261,19 @@ impl Drop for Connection {
     fn drop(&mut self) {
         // Before anyone can see that the stream is gone.
         self.names.set(0);
-        self.hub.with(&self.client, |client| {
+        self.hub.with(&self.client, |client, index| {
             client.status.was_synced = client.status.is_synced();
             client.status.streams = client.status.streams.saturating_sub(1);
             self.hub.open_streams.fetch_sub(1, Ordering::Relaxed);
             client.live.remove(&self.stream);
-            client.status.acked.retain(|(stream, _), _| *stream != self.stream);
-            client.status.clusters_reported(self.stream);
-            if client.status.streams == 0 {
-                // No stream is left to send it to; a returning client gets a newly compiled set.
-                client.set.send_replace(None);
-            }
+            index.change(client, self.counters(), |client| {
+                client.status.acked.retain(|(stream, _), _| *stream != self.stream);
+                client.status.clusters_reported(self.stream);
+                if client.status.streams == 0 {
+                    // No stream is left to send it to; a returning client gets a newly compiled set.
+                    client.set.send_replace(None);
+                }
+            });
             client.update_sync(None);
         });
     }

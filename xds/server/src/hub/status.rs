@@ -71,16 +71,6 @@ impl ClientStatus {
         acked.flat_map(|(_, acked)| acked.names()).collect()
     }
 
-    /// Whether the client has ACKed a resource of this name, or may have it and not have reported
-    /// it yet.
-    pub(super) fn may_have(&self, resource_type: ResourceType, name: &str) -> bool {
-        if resource_type == ResourceType::Cluster && self.unreported_clusters.is_some() {
-            return true;
-        }
-        let mut acked = self.acked.iter().filter(|((_, of), _)| *of == resource_type);
-        acked.any(|(_, acked)| acked.contains_key(name))
-    }
-
     /// Records that a stream's clusters are known, or that the stream has ended.
     pub(super) fn clusters_reported(&mut self, stream: u64) {
         if self.unreported_clusters == Some(stream) {
