@@ -457,7 +457,7 @@ impl Reconciler {
         to_publish.extend(affected);
         let mut touched = std::mem::take(&mut self.published_to);
         touched.extend(news.into_iter().map(|(client, _)| client));
-        self.nack_tracker.update_quarantine(&self.hub, &touched);
+        self.nack_tracker.update_quarantine(&self.hub);
         to_publish.extend(self.nack_tracker.take_affected());
         if let Some(snapshot) = self.snapshot_builder.snapshot() {
             let (clients, hub, now) = (&self.clients, &*self.hub, Instant::now());

@@ -6,7 +6,6 @@
 //! is quarantined: it is withheld from a few clients that come later, so that a minority never decides for the fleet
 //! (docs/decisions/0050).
 
-mod answers;
 mod fallbacks;
 mod last_good;
 mod report;
@@ -23,7 +22,6 @@ use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType, Version};
 use tokio::time::Instant;
 
 use super::clients::{ClientConfig, Clients};
-use answers::PendingAnswers;
 use fallbacks::Fallbacks;
 use last_good::LastGood;
 pub(crate) use report::{Fallback, InactiveResources, NackReport};
@@ -52,7 +50,6 @@ pub(super) struct NackTracker {
     /// The clients from which each version is withheld.
     withheld: BTreeMap<(ResourceKey, Version), BTreeSet<ClientKey>>,
     quarantined: QuarantinedVersions,
-    pending_answers: PendingAnswers,
     /// The retries of resources that were NACKed for a local reason.
     pub(super) retries: Retries,
     /// Whether the sets of clients with a NACK or a withheld version may have changed.
@@ -299,9 +296,8 @@ impl NackTracker {
     }
 
     /// Quarantines the versions that every recipient NACKs: no client has ACKed them, none has still to answer, and at
-    /// least [`MIN_NACKING_CLIENTS`] connected clients NACK them, for certain and not for a local reason. `touched` are the clients
-    /// that changed since the last call.
-    pub(super) fn update_quarantine(&mut self, hub: &Hub, touched: &BTreeSet<ClientKey>) {
+    /// least [`MIN_NACKING_CLIENTS`] connected clients NACK them, for certain and not for a local reason.
+    pub(super) fn update_quarantine(&mut self, hub: &Hub) {
         let mut nacking: BTreeMap<(&ResourceKey, Version), Vec<(&ClientKey, &TrackedNack)>> =
             BTreeMap::new();
         for (client, own) in &self.by_client {
@@ -317,20 +313,18 @@ impl NackTracker {
             }
         }
         let mut quarantined = QuarantinedVersions::new();
-        let mut pending_answers = PendingAnswers::default();
         for ((name, version), nacking) in nacking {
             let Some((_, first)) = nacking.first().filter(|_| nacking.len() >= MIN_NACKING_CLIENTS)
             else {
                 continue;
             };
-            let version_of = (name.clone(), version);
-            let known = (&self.pending_answers, touched, hub);
             let clients: BTreeSet<_> = nacking.iter().map(|(client, _)| *client).collect();
-            if !pending_answers.is_undecided(&version_of, &clients, known)
-                && !pending_answers.is_acked(&version_of, known)
+            let (of, text) = (name.0, &*name.1);
+            if !hub.any_client_has(of, text, version)
+                && !hub.is_published_to_others(of, text, version, &clients)
             {
                 let (first, clients) = (TrackedNack::clone(first), clients.len());
-                quarantined.insert(version_of, QuarantinedVersion { first, clients });
+                quarantined.insert((name.clone(), version), QuarantinedVersion { first, clients });
             }
         }
         let words = |all: &QuarantinedVersions| {
@@ -338,7 +332,7 @@ impl NackTracker {
         };
         let (before, after): (Vec<_>, Vec<_>) = (words(&self.quarantined), words(&quarantined));
         self.needs_publish |= before != after;
-        (self.quarantined, self.pending_answers) = (quarantined, pending_answers);
+        self.quarantined = quarantined;
     }
 }
 

@@ -102,16 +102,6 @@ struct Client {
     retries: watch::Sender<Retries>,
 }
 
-impl Client {
-    /// Whether the client is connected, and its published set contains this version of this
-    /// resource.
-    fn is_published(&self, resource_type: ResourceType, name: &str, version: Version) -> bool {
-        let set = self.set.borrow();
-        let resource = set.as_ref().and_then(|set| set.of(resource_type).get(name));
-        self.status.streams > 0 && resource.is_some_and(|resource| resource.version() == version)
-    }
-}
-
 impl Default for Hub {
     fn default() -> Self {
         Self {
@@ -216,34 +206,6 @@ impl Hub {
         if known.is_some_and(|one| one.status.streams == 0 && !one.is_changed) {
             clients.by_key.remove(client);
         }
-    }
-
-    /// Whether a client is connected, and its published set contains this version of this resource.
-    pub fn is_published(
-        &self,
-        client: &str,
-        resource_type: ResourceType,
-        name: &str,
-        version: Version,
-    ) -> bool {
-        let clients = self.clients.lock();
-        let client = clients.by_key.get(client);
-        client.is_some_and(|client| client.is_published(resource_type, name, version))
-    }
-
-    /// A connected client whose published set contains this version of this resource, among those
-    /// that `is_candidate` selects.
-    pub fn find_published(
-        &self,
-        resource_type: ResourceType,
-        name: &str,
-        version: Version,
-        is_candidate: impl Fn(&ClientKey) -> bool,
-    ) -> Option<ClientKey> {
-        let clients = self.clients.lock();
-        let wanted = clients.by_key.iter().filter(|(key, _)| is_candidate(key));
-        let found = wanted.filter(|(_, one)| one.is_published(resource_type, name, version));
-        found.map(|(key, _)| Arc::clone(key)).min()
     }
 
     /// Whether a client is connected and has ACKed all of these.
