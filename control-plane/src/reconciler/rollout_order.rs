@@ -70,6 +70,11 @@ impl WaitTime {
     fn ends(&self, now: Instant) -> bool {
         matches!(self, Self::Until(deadline) if *deadline <= now)
     }
+
+    /// Whether the time ends now, or has ended.
+    fn is_over(&self, now: Instant) -> bool {
+        *self == Self::Expired || self.ends(now)
+    }
 }
 
 /// The inputs by which a wait is decided.
@@ -86,6 +91,7 @@ impl RolloutOrder {
     pub(super) fn due(&self, context: RolloutContext<'_>) -> BTreeSet<ClientKey> {
         // Many clients wait for one port, which is examined once.
         let mut about_to_be_served: BTreeMap<&ServicePort, bool> = BTreeMap::new();
+        let mut callers: BTreeMap<&ServicePort, usize> = BTreeMap::new();
         let mut due = BTreeSet::new();
         for (client, waits) in &self.waits {
             for (wait, wait_time) in waits {
@@ -96,7 +102,19 @@ impl RolloutOrder {
                                 .entry(port)
                                 .or_insert_with(|| is_about_to_be_served(port, context))
                     }
-                    Wait::Unused(_) => true,
+                    Wait::Unused(port) => {
+                        let count = || {
+                            let (hub, name) = (context.hub, port.to_string());
+                            hub.clients_that_may_have(ResourceType::Cluster, &name)
+                        };
+                        wait_time.is_over(context.now)
+                            || match *callers.entry(port).or_insert_with(count) {
+                                0 => true,
+                                // It may be the server itself.
+                                1 => !has_other_caller(client, port, context),
+                                _ => false,
+                            }
+                    }
                     Wait::InFlight(_) | Wait::BackendGone(_) => wait_time.ends(context.now),
                 };
                 if is_due {
@@ -209,7 +227,7 @@ impl RolloutOrder {
         port: ServicePort,
         context: RolloutContext<'_>,
     ) -> Option<Wait> {
-        if context.hub.other_client_may_have(ResourceType::Cluster, &port.to_string(), client) {
+        if has_other_caller(client, &port, context) {
             return Some(Wait::Unused(port));
         }
         let waits = self.waits.get(client)?;
@@ -263,6 +281,11 @@ fn is_about_to_be_served(port: &ServicePort, context: RolloutContext<'_>) -> boo
     let endpoints = context.snapshot.endpoints.get(port);
     endpoints.is_none_or(|endpoints| endpoints.is_empty())
         && context.clients.has_pending_server(port, context.snapshot)
+}
+
+/// Whether a client other than a server may call a port.
+fn has_other_caller(server: &str, port: &ServicePort, context: RolloutContext<'_>) -> bool {
+    context.hub.other_client_may_have(ResourceType::Cluster, &port.to_string(), server)
 }
 
 /// The ports that a server stops serving because policy dropped them. (A port that only lost its callers is closed at

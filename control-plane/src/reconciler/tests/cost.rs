@@ -8,6 +8,7 @@ use ironmesh_xds_server::simulated::SimulatedClient;
 use ironmesh_xds_wire::{Node, ResourceType};
 
 use super::harness::{Harness, node};
+use super::rollout_order::policy;
 
 const POLICY: &str = r#"
 [[service]]
@@ -211,4 +212,32 @@ fn nacking_proxies_are_not_revisited_for_acks_of_others() {
     buyers[0].ack_all();
     harness.pass();
     assert!(new_proxy.set().contains(ResourceType::Route, "outbound-http"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_servers_do_not_multiply_the_cost_of_callers() {
+    for (servers, callers) in [(5, 100), (50, 100)] {
+        let mut harness = Harness::open(&policy(&["stall", "shop"]));
+        let mut clients: Vec<_> =
+            (1..=servers).map(|number| harness.proxy(number, &["stall", "shop"])).collect();
+        clients.extend((101..=100 + callers).map(|number| harness.proxy(number, &["buyer"])));
+        harness.settle(&mut clients.iter_mut().collect::<Vec<_>>());
+        let before = harness.hub.counters().clients_examined();
+        harness.set_policy(&policy(&["shop"]));
+        let mut visited = 0;
+        for client in &mut clients {
+            client.ack_all();
+            harness.pass();
+            visited += harness.reconciler.published_to.len();
+        }
+        let keeps_port = |client: &&SimulatedClient| {
+            client.set().contains(ResourceType::Cluster, "default/stall|80|local")
+        };
+        let waiting = clients.iter().filter(keeps_port).count();
+        assert_eq!(waiting, usize::from(servers), "requests may be on their way");
+        assert_eq!(visited, waiting, "each server is visited after the last ACK of a caller");
+        // One scan, the edit of each set and its ACK, and each server while one caller is left.
+        let examined = harness.hub.counters().clients_examined() - before;
+        assert!(examined <= 4 * u64::from(servers + callers), "{examined} of {servers} servers");
+    }
 }

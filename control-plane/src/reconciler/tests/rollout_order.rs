@@ -11,7 +11,7 @@ use super::log::Log;
 use crate::reconciler::rollout_order::IN_FLIGHT;
 
 /// Policy with these services, all of the account `store`, and a `buyer` that may call them.
-fn policy(services: &[&str]) -> String {
+pub(super) fn policy(services: &[&str]) -> String {
     let service = |name: &&str| {
         format!(
             "[[service]]\nname = \"{name}\"\nservice_account = \"store\"\n\
@@ -150,6 +150,29 @@ async fn waiting_callers_are_revisited_only_after_the_server_acks() {
     harness.pass();
     harness.pass();
     assert!(buyers.iter().all(|buyer| calls(buyer, "default/shop|80")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_servers_are_revisited_only_after_the_last_caller_acks() {
+    let mut harness = Harness::open(&policy(&["stall", "shop"]));
+    let mut servers: Vec<_> =
+        (10..40).map(|number| harness.proxy(number, &["stall", "shop"])).collect();
+    let mut buyers = [1, 2, 3].map(|number| harness.proxy(number, &["buyer"]));
+    harness.settle(&mut servers.iter_mut().chain(&mut buyers).collect::<Vec<_>>());
+    harness.set_policy(&policy(&["shop"]));
+    harness.settle(&mut servers.iter_mut().collect::<Vec<_>>());
+    let all_serve_the_stall = |servers: &[SimulatedClient]| {
+        servers.iter().all(|server| served(server).contains(&"default/stall|80".to_owned()))
+    };
+    for (caller, revisited) in buyers.iter_mut().zip([0, 0, 30]) {
+        caller.ack_all();
+        harness.pass();
+        assert_eq!(harness.reconciler.published_to.len(), revisited);
+        assert!(all_serve_the_stall(&servers));
+    }
+    advance(IN_FLIGHT).await;
+    harness.pass();
+    assert!(servers.iter().all(|server| served(server) == ["default/shop|80"]));
 }
 
 /// Policy with a `ledger` that these callers may connect to, and with services as in [`policy`].
