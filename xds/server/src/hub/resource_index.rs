@@ -105,9 +105,7 @@ impl Hub {
         let entries = index.0.entry(of).or_default();
         let entry = entries.entry(Arc::from(name)).or_insert_with(|| {
             self.counters.examined(by_key.len());
-            let mut entry = Entry::default();
-            by_key.values().for_each(|client| entry.add(&Holding::of(client, of, name)));
-            entry
+            by_key.values().map(|client| Holding::of(client, of, name)).collect()
         });
         entry.is_queried = true;
         answer(entry, &|client| {
@@ -120,14 +118,13 @@ impl Hub {
 impl ResourceIndex {
     /// Publishes a set to a client.
     pub(super) fn publish(&mut self, client: &mut Client, set: ResourceSet, counters: &Counters) {
-        let concerned = if self.0.is_empty() {
-            Vec::new()
-        } else {
+        let mut concerned = Vec::new();
+        if !self.0.is_empty() {
             let before = client.set.borrow().clone().unwrap_or_default();
             let of_type = |of| self.among(of, || iter_changed_names(before.of(of), set.of(of)));
-            ResourceType::ALL.into_iter().flat_map(of_type).collect()
-        };
-        self.update(client, concerned, counters, |client| client.set_published(set));
+            concerned.extend(ResourceType::ALL.into_iter().flat_map(of_type));
+        }
+        self.update(client, &concerned, counters, |client| client.set_published(set));
     }
 
     /// Stores the versions of a type that a stream of a client has ACKed.
@@ -141,7 +138,7 @@ impl ResourceIndex {
         let none = Overlay::default();
         let before = client.status.acked.get(&(stream, of)).unwrap_or(&none);
         let concerned = self.among(of, || acked.names_changed_from(before));
-        self.update(client, concerned, counters, |client| {
+        self.update(client, &concerned, counters, |client| {
             client.status.acked.insert((stream, of), acked);
         });
     }
@@ -153,8 +150,8 @@ impl ResourceIndex {
         counters: &Counters,
         change: impl FnOnce(&mut Client),
     ) {
-        let all = self.0.keys().flat_map(|of| self.all(*of)).collect();
-        self.update(client, all, counters, change);
+        let all: Vec<_> = self.0.keys().flat_map(|of| self.all(*of)).collect();
+        self.update(client, &all, counters, change);
     }
 
     /// Drops the entries without a query since the last call.
@@ -195,14 +192,14 @@ impl ResourceIndex {
     fn update(
         &mut self,
         client: &mut Client,
-        concerned: Vec<(ResourceType, Arc<str>)>,
+        concerned: &[(ResourceType, Arc<str>)],
         counters: &Counters,
         change: impl FnOnce(&mut Client),
     ) {
         counters.examined(concerned.len());
-        self.count(client, &concerned, Entry::remove);
+        self.count(client, concerned, Entry::remove);
         change(client);
-        self.count(client, &concerned, Entry::add);
+        self.count(client, concerned, Entry::add);
     }
 
     fn count(
@@ -230,6 +227,16 @@ impl Entry {
         self.acked.remove(holding.acked);
         self.may_have = self.may_have.saturating_sub(usize::from(holding.may_have));
         self.published.remove(holding.published);
+    }
+}
+
+impl FromIterator<Holding> for Entry {
+    fn from_iter<I: IntoIterator<Item = Holding>>(clients: I) -> Self {
+        let mut entry = Self::default();
+        for holding in clients {
+            entry.add(&holding);
+        }
+        entry
     }
 }
 

@@ -225,9 +225,9 @@ impl Mesh {
         let clients = self.hub.clients.lock();
         for (of, entries) in &clients.index.0 {
             assert!(!entries.is_empty());
-            for (name, entry) in entries {
-                let mut scanned = Entry::default();
-                clients.by_key.values().for_each(|one| scanned.add(&Holding::of(one, *of, name)));
+            for (name, entry) in entries.iter().collect::<BTreeMap<_, _>>() {
+                let all = clients.by_key.values().map(|client| Holding::of(client, *of, name));
+                let scanned: Entry = all.collect();
                 assert_eq!(
                     (&entry.acked, entry.may_have, &entry.published),
                     (&scanned.acked, scanned.may_have, &scanned.published),
@@ -248,7 +248,9 @@ proptest! {
             mesh.verify_counts();
         }
         for of in 0..TYPES.len() {
-            (0..NAMES.len()).for_each(|name| mesh.compare_answers(of, name));
+            for name in 0..NAMES.len() {
+                mesh.compare_answers(of, name);
+            }
         }
     }
 }
