@@ -160,8 +160,7 @@ pub(crate) fn listener(
     });
     Listener {
         name: name.clone(),
-        // So Envoy gets the list of callers first: one that it refuses must not connect again to a
-        // chain that has just begun.
+        // For people: the list of callers, which Envoy gets first ([`crate::shared`]).
         metadata: own_metadata("callers", Kind::StringValue(secret::authorization_name(port))),
         traffic_direction: TrafficDirection::Inbound.into(),
         listener_specifier: Some(ListenerSpecifier::InternalListener(InternalListenerConfig {})),

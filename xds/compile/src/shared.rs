@@ -107,8 +107,7 @@ impl Encoder {
         role: ResourceRole,
         message: &M,
     ) -> Arc<Resource> {
-        self.0 += 1;
-        Arc::new(Resource::new(message).with_role(role))
+        self.encode_with(message, |resource| resource.with_role(role))
     }
 
     /// The same for a resource that may withdraw access, and so waits for no reference.
@@ -123,8 +122,17 @@ impl Encoder {
         role: ResourceRole,
         message: &M,
     ) -> Arc<Resource> {
+        self.encode_with(message, |resource| resource.with_role(role).urgent())
+    }
+
+    /// The same for a resource with something else.
+    pub(crate) fn encode_with<M: Discoverable>(
+        &mut self,
+        message: &M,
+        complete: impl FnOnce(Resource) -> Resource,
+    ) -> Arc<Resource> {
         self.0 += 1;
-        Arc::new(Resource::new(message).with_role(role).urgent())
+        Arc::new(complete(Resource::new(message)))
     }
 
     pub(crate) fn count(&self) -> u64 {

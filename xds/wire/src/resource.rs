@@ -178,12 +178,14 @@ pub struct Resource {
     sotw_entry: Bytes,
     /// The resources that it refers to, by their names in `entry`.
     references: References,
+    /// The references that no field of it has.
+    declared_references: Vec<(ResourceType, Arc<str>)>,
     role: Option<Arc<dyn std::any::Any + Send + Sync>>,
 }
 
 impl PartialEq for Resource {
     fn eq(&self, other: &Self) -> bool {
-        // The entry contains the name and the version; references and role follow from it.
+        // The entry contains the name and the version; references and role follow from these.
         self.kind == other.kind && self.is_urgent == other.is_urgent && self.entry == other.entry
     }
 }
@@ -229,6 +231,7 @@ impl Resource {
             entry,
             sotw_entry,
             references,
+            declared_references: Vec::new(),
             role: None,
         }
     }
@@ -278,20 +281,33 @@ impl Resource {
         self.version
     }
 
-    /// The types and names of the resources that it refers to, sorted, each once. It finds those in
-    /// every message that Envoy's API has, as `xtask/src/descriptors/reference_fields.rs` lists them.
+    /// Declares a reference that no field of it has: so it waits for that resource too. It must be
+    /// the same for all resources with its type and name.
+    #[must_use]
+    pub fn referring_to(mut self, of: ResourceType, name: impl Into<Arc<str>>) -> Self {
+        self.declared_references.push((of, name.into()));
+        self
+    }
+
+    /// The types and names of the resources that it refers to: sorted and each once, and then the
+    /// declared ones. It finds those in every message that Envoy's API has, as
+    /// `xtask/src/descriptors/reference_fields.rs` lists them.
     pub fn references(&self) -> impl Iterator<Item = (ResourceType, &str)> {
-        self.references.all(&self.entry)
+        let declared = self.declared_references.iter().map(|(of, name)| (*of, &**name));
+        self.references.all(&self.entry).chain(declared)
     }
 
     /// The names of the resources of a type that it refers to.
     pub fn references_to(&self, of: ResourceType) -> impl Iterator<Item = &str> {
-        self.references.to(of, &self.entry)
+        let declared = self.declared_references.iter().filter(move |(one, _)| *one == of);
+        self.references.to(of, &self.entry).chain(declared.map(|(_, name)| &**name))
     }
 
     /// Whether it refers to the resource with this type and name.
     pub fn refers_to(&self, of: ResourceType, name: &str) -> bool {
+        let mut declared = self.declared_references.iter();
         self.references.contain(of, name, &self.entry)
+            || declared.any(|(one, known)| *one == of && **known == *name)
     }
 
     /// The decoded content; `None` if it is no such message.

@@ -232,7 +232,6 @@ mod tests {
         // The server to which the loads of a cluster are reported.
         "envoy.config.cluster.v3.Cluster",
         // A source within a source.
-        "envoy.config.core.v3.ConfigSource",
         "envoy.config.core.v3.ExtensionConfigSource",
         // Collections and types that this control plane does not serve.
         "envoy.config.endpoint.v3.LedsClusterLocalityConfig",

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ironmesh_catalog::ServicePort;
-use ironmesh_xds_wire::Resource;
+use ironmesh_xds_wire::{Resource, ResourceType};
 
 use super::Shared;
 use crate::reads::{Read, Reads};
@@ -91,8 +91,12 @@ impl Shared {
         let config = withdrawals::filter_config(trust_domain, port, access);
         let resources = [
             self.encoder.encode_as(ResourceRole::ByCaller(port.clone()), &callers::cluster(port)),
-            // It may withdraw access.
-            self.encoder.encode_urgent(&listener),
+            // It may withdraw access. Envoy gets the list of callers first: one that it refuses must not connect again to a
+            // chain that has just begun.
+            self.encoder.encode_with(&listener, |listener| {
+                let callers = secret::authorization_name(port);
+                listener.urgent().referring_to(ResourceType::Secret, callers)
+            }),
             self.encoder.encode(&config),
         ];
         let reads = self.read_table.store(reads);

@@ -174,6 +174,26 @@ fn eds_cluster_refers_to_endpoints_by_service_name_or_its_own() {
     assert!(references(&Cluster::default()).is_empty());
 }
 
+#[test]
+fn declared_reference_is_one_of_all_references() {
+    let routes = RouteConfiguration {
+        virtual_hosts: vec![VirtualHost {
+            routes: vec![route_to(ClusterSpecifier::Cluster("a".to_owned()), None)],
+            ..VirtualHost::default()
+        }],
+        ..RouteConfiguration::default()
+    };
+    let plain = Resource::new(&routes);
+    let resource = plain.clone().referring_to(ResourceType::Secret, "s").urgent();
+    assert_eq!(resource.version(), plain.version());
+    let all: Vec<_> = resource.references().collect();
+    assert_eq!(all, [(ResourceType::Cluster, "a"), (ResourceType::Secret, "s")]);
+    assert!(resource.refers_to(ResourceType::Secret, "s"));
+    assert!(!resource.refers_to(ResourceType::Cluster, "s"));
+    assert_eq!(resource.references_to(ResourceType::Secret).collect::<Vec<_>>(), ["s"]);
+    assert_eq!(resource.references_to(ResourceType::Cluster).collect::<Vec<_>>(), ["a"]);
+}
+
 /// The same by asking the descriptors for every field, as slow and plain as can be.
 fn by_descriptor(message: &MessageDescriptor, bytes: &[u8]) -> BTreeSet<(ResourceType, String)> {
     let (mut found, mut at) = (BTreeSet::new(), 0);
