@@ -1,7 +1,7 @@
 # The goals of a checkout. `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help prerequisites envoy build demo test test-long test-long-composition test-long-restarts test-long-walks test-long-package test-long-skew test-long-fleet test-long-fuzz bench fuzz lint lint-ansible docs deny package test-package-tool clean-tools
+.PHONY: help prerequisites envoy build demo test test-long test-long-composition test-long-restarts test-long-walks test-long-package test-long-skew test-long-fleet test-long-fuzz bench instructions fuzz lint lint-ansible docs deny package test-package-tool clean-tools
 
 target_dir := $(abspath $(or $(CARGO_TARGET_DIR),target))
 DENY_VERSION := 0.20.2
@@ -119,6 +119,10 @@ bench: envoy ## Measure with simulated Envoys, next to the floor; ARGS="--part f
 	@echo "building for release (up to ten minutes at first)" >&2
 	@cargo build --release --package ironmesh --package ironmesh-bench
 	@"$(target_dir)/release/ironmesh-bench" run --ironmesh "$(target_dir)/release/ironmesh" $(ARGS)
+
+instructions: prerequisites ## Count the instructions of four hot paths with callgrind, beside the recorded counts
+	@cargo build --workspace --all-targets
+	@"$(target_dir)/debug/ironmesh-instructions"
 
 fuzz: prerequisites ## Fuzz the parsers of untrusted bytes, and policy; ARGS="60 deframer" sets seconds and targets (fuzz/run)
 	@fuzz/run $(ARGS)

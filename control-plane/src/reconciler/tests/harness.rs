@@ -152,9 +152,14 @@ impl Harness {
         self.connect(&self.join(number, services))
     }
 
+    /// Makes another policy active for the next pass.
+    pub(super) fn load_policy(&mut self, text: &str) {
+        self.policy.send_replace(state_of(text));
+    }
+
     /// Makes another policy active, and runs one pass.
     pub(super) fn set_policy(&mut self, text: &str) {
-        self.policy.send_replace(state_of(text));
+        self.load_policy(text);
         self.pass();
     }
 

@@ -5,6 +5,8 @@
 mod answers;
 mod client;
 #[cfg(test)]
+mod cost;
+#[cfg(test)]
 mod limits;
 #[cfg(test)]
 mod order;

@@ -1,0 +1,86 @@
+//! The cost of a push, counted and not timed (invariant 5): frames and allocations.
+//!
+//! A change that needs fewer allocations lowers the recorded counts; one that needs more explains why in its commit.
+
+use allocation_counter::measure;
+use ironmesh_xds_wire::{DeltaRequest, ResourceSet, ResourceType};
+use tokio::time::Instant;
+
+use super::client::{Client, answer};
+use crate::delta::DeltaOutput;
+use crate::test_resources::{cluster, endpoints, listener, route_to};
+
+/// The recorded allocations of a push, from the set to the frame, by the number of services. It grows only with the depth
+/// of the maps.
+const PUSH: [(u32, u64); 2] = [(10, 14), (1000, 22)];
+
+/// The recorded allocations of an ACK, for any number of services.
+const ACK: u64 = 2;
+
+/// A set with this number of services.
+fn services(count: u32) -> ResourceSet {
+    let mut set = ResourceSet::default();
+    let names: Vec<_> = (0..count).map(|number| format!("default/s{number}|80")).collect();
+    for name in &names {
+        set.insert(cluster(name, 1));
+        set.insert(endpoints(name, 1));
+    }
+    set.insert(listener("inbound", 1));
+    set.insert(route_to("outbound-http", 1, &names.iter().map(String::as_str).collect::<Vec<_>>()));
+    set
+}
+
+/// The frames and allocations of a push of `changed` to a client that has `set`, and the allocations of its ACK.
+fn push(set: &ResourceSet, changed: &ResourceSet, of: ResourceType) -> (usize, u64, u64) {
+    let mut client = Client::settled(set);
+    let now = client.now;
+    let mut nonces = Vec::new();
+    let mut frames = 0;
+    let pushed = measure(|| {
+        for output in client.stream.on_set(changed.clone(), now) {
+            let DeltaOutput::Send(response) = output else { panic!("{output:?}") };
+            nonces.push(response.nonce);
+            frames += response.frame().len().min(1);
+        }
+    });
+    let requests: Vec<DeltaRequest> = nonces.iter().map(|nonce| answer(of, *nonce)).collect();
+    let acked = measure(|| {
+        for request in &requests {
+            let outputs = client.stream.on_request(request, Instant::now());
+            assert!(matches!(outputs[..], [DeltaOutput::Acked(_)]), "{outputs:?}");
+        }
+    });
+    (frames, pushed.count_total, acked.count_total)
+}
+
+#[test]
+fn endpoint_push_does_not_exceed_its_recorded_counts() {
+    for (count, recorded) in PUSH {
+        let set = services(count);
+        let mut changed = set.clone();
+        changed.insert(endpoints("default/s7|80", 2));
+        let (frames, pushed, acked) = push(&set, &changed, ResourceType::Endpoint);
+        assert_eq!(frames, 1, "one frame for one changed resource");
+        assert!(
+            pushed <= PUSH,
+            "{count} services: {pushed} allocations for a push, {PUSH} recorded"
+        );
+        assert!(acked <= ACK, "{count} services: {acked} allocations for an ACK, {ACK} recorded");
+    }
+}
+
+#[test]
+fn route_push_does_not_exceed_its_recorded_counts() {
+    for (count, recorded) in PUSH {
+        let set = services(count);
+        let mut changed = set.clone();
+        changed.insert(route_to("outbound-http", 2, &["default/s7|80"]));
+        let (frames, pushed, acked) = push(&set, &changed, ResourceType::Route);
+        assert_eq!(frames, 1, "one frame for one changed resource");
+        assert!(
+            pushed <= PUSH,
+            "{count} services: {pushed} allocations for a push, {PUSH} recorded"
+        );
+        assert!(acked <= ACK, "{count} services: {acked} allocations for an ACK, {ACK} recorded");
+    }
+}
