@@ -379,7 +379,9 @@ impl Compiler {
                 upstream::UpstreamListener::new(mesh, proxy, &port, declared.local_port, source);
             let listener = if is_http {
                 let routes = self.shared.upstream_routes(account, &port, mesh.reads());
-                routes.into_iter().for_each(|routes| compiled.resources.insert(routes));
+                if let Some(routes) = routes {
+                    compiled.resources.insert(routes);
+                }
                 Some(upstream::http_listener(proxy, service, &port, listener, telemetry))
             } else {
                 // TCP cannot carry an explanation: without an allowed destination there is no

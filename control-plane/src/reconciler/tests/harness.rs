@@ -153,7 +153,7 @@ impl Harness {
     }
 
     /// Makes another policy active for the next pass.
-    pub(super) fn load_policy(&mut self, text: &str) {
+    pub(super) fn load_policy(&self, text: &str) {
         self.policy.send_replace(state_of(text));
     }
 

@@ -1,5 +1,7 @@
 //! Regular expressions for hosts, on the whole of `:authority`, with or without a port.
 
+use ironmesh_catalog::Name;
+
 use crate::mesh_view::MeshView;
 
 /// The maximum length of a list of namespaces in one expression: RE2 compiles each letter to an
@@ -14,7 +16,7 @@ pub(super) fn addresses(port: u16) -> String {
 /// Matches the names that a service of the mesh could have: one label, names below the domain, and
 /// `<name>.<namespace>`. Such a name means the mesh, even if no such service exists.
 pub(super) fn mesh_host_regexes(mesh: MeshView<'_>) -> Vec<String> {
-    let namespaces = mesh.namespaces().into_iter().map(|namespace| namespace.as_str());
+    let namespaces = mesh.namespaces().into_iter().map(Name::as_str);
     let domain = mesh.domain().as_str().replace('.', r"\.");
     let label = "[a-z0-9-]+";
     let mut names = vec![label.to_owned(), format!(r"(?:.*\.)?{domain}")];

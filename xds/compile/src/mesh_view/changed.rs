@@ -2,6 +2,8 @@
 //!
 //! Each arm compares the results of the method that records the read. Maps that both snapshots share answer at once.
 
+use std::sync::Arc;
+
 use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
 use ironmesh_catalog::{EndpointSource, Mode, Name, Service, ServiceName};
@@ -39,7 +41,7 @@ impl IndexedSnapshot {
             mark(Read::TrustBundle);
         }
         let (before, after) = (&old.revoked_callers, &new.revoked_callers);
-        if !std::sync::Arc::ptr_eq(before, after) {
+        if !Arc::ptr_eq(before, after) {
             if before.dns_names != after.dns_names {
                 mark(Read::RevokedNames);
             }
@@ -57,6 +59,7 @@ impl IndexedSnapshot {
 }
 
 /// Two snapshots, with the parts of policy that may differ between them.
+#[expect(clippy::struct_excessive_bools, reason = "one for each part of policy")]
 struct Comparison<'a> {
     old: &'a IndexedSnapshot,
     new: &'a IndexedSnapshot,
@@ -77,7 +80,7 @@ struct Comparison<'a> {
 
 impl<'a> Comparison<'a> {
     fn new(old: &'a IndexedSnapshot, new: &'a IndexedSnapshot) -> Self {
-        let index = !std::sync::Arc::ptr_eq(&old.index, &new.index);
+        let index = !Arc::ptr_eq(&old.index, &new.index);
         let (before, after) = (&old.snapshot.specification, &new.snapshot.specification);
         let namespaces = !before.namespaces.ptr_eq(&after.namespaces);
         let services = index && !before.services.ptr_eq(&after.services);
@@ -210,9 +213,9 @@ impl<'a> Comparison<'a> {
             | Read::TrustBundle
             | Read::RevokedNames
             | Read::RevocationLists
-            | Read::LastListed(_) => false,
+            | Read::LastListed(_)
             // Marked when the piece is compiled again.
-            Read::Cluster(_)
+            | Read::Cluster(_)
             | Read::InboundRoutes(_)
             | Read::TcpAuthorization(_)
             | Read::ByCaller(_)

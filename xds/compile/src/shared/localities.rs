@@ -79,14 +79,13 @@ impl Shared {
 
     /// The endpoints of a service port for callers in `locality`.
     pub(super) fn endpoints(&mut self, port: &ServicePort, locality: &Locality) -> Arc<Resource> {
-        let setting = match self.endpoints.get(port) {
-            Some(views) => views.setting.clone(),
-            None => {
-                let (setting, reads) = self.locality_setting(port);
-                let views = Views { reads, setting: setting.clone(), by_locality: BTreeMap::new() };
-                self.endpoints.insert(port.clone(), views);
-                setting
-            }
+        let setting = if let Some(views) = self.endpoints.get(port) {
+            views.setting.clone()
+        } else {
+            let (setting, reads) = self.locality_setting(port);
+            let views = Views { reads, setting: setting.clone(), by_locality: BTreeMap::new() };
+            self.endpoints.insert(port.clone(), views);
+            setting
         };
         let locality = locality.up_to(setting.as_ref().map_or(0, |setting| setting.depth()));
         let known = self.endpoints.get(port).and_then(|views| views.by_locality.get(&locality));

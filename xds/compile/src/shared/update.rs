@@ -12,7 +12,7 @@ use std::sync::Arc;
 use ironmesh_catalog::{ProxyId, ServiceAccount, Snapshot};
 use ironmesh_xds_wire::{Resource, changed_names};
 
-use super::{Pieces, Scope, Shared};
+use super::{Pieces, Scope, Shared, Views};
 use crate::mesh_view::keys;
 use crate::reads::{ChangedReads, Read, Reads};
 use crate::secret;
@@ -194,7 +194,7 @@ impl Shared {
         let pieces = pieces.chain(self.clusters.reads()).chain(self.inbound_routes.reads());
         let pieces = pieces.chain(self.tcp_authorizations.reads()).chain(self.by_caller.reads());
         let pieces = pieces.chain(self.upstream_routes.reads()).chain(self.proxies.reads());
-        let views = self.endpoints.values().map(|views| views.reads());
+        let views = self.endpoints.values().map(Views::reads);
         self.read_table.retain(pieces.chain(views));
     }
 }
