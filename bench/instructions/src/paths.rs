@@ -5,6 +5,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use anyhow::{bail, ensure};
+use bytes::Bytes;
 use ironmesh_xds_compile::Compiler;
 use ironmesh_xds_server::delta::{DeltaOutput, DeltaStream};
 use ironmesh_xds_wire::{DeltaRequest, ResourceSet, ResourceType};
@@ -63,7 +64,7 @@ fn push() -> anyhow::Result<()> {
     let pushed = hot_path(|| {
         let outputs = stream.on_set(changed, now);
         let Some(DeltaOutput::Send(response)) = outputs.first() else { return 0 };
-        let bytes: usize = response.frame().iter().map(|part| part.len()).sum();
+        let bytes: usize = response.frame().iter().map(Bytes::len).sum();
         let ack =
             DeltaRequest { nonce: response.nonce.to_string(), ..request(ResourceType::Endpoint) };
         bytes + stream.on_request(&ack, now).len()

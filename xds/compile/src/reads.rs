@@ -142,7 +142,9 @@ impl ReadTable {
     /// Drops the reads that are in none of these sets, which are all that exist.
     pub(crate) fn retain<'a>(&mut self, sets: impl IntoIterator<Item = &'a ReadSet>) {
         let mut used = ChangedReads::default();
-        sets.into_iter().flat_map(|set| &set.0).for_each(|number| used.insert(*number));
+        for number in sets.into_iter().flat_map(|set| &set.0) {
+            used.insert(*number);
+        }
         self.numbers.retain(|_, number| {
             let is_used = used.contains(*number);
             if !is_used {
@@ -195,7 +197,9 @@ mod tests {
 
     fn store(table: &mut ReadTable, names: &[&str]) -> ReadSet {
         let reads = Reads::default();
-        names.iter().for_each(|name| reads.record(read(name)));
+        for name in names {
+            reads.record(read(name));
+        }
         table.store(reads)
     }
 
