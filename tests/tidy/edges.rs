@@ -85,6 +85,18 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     // Requests of machines, identities and TLS configurations are checked and built in `cert`.
     ("ironmesh-enrollment", &["ironmesh-catalog", "ironmesh-cert"]),
     ("ironmesh-etcd", &["ironmesh-catalog"]),
+    // It calls the hot paths of the control plane directly.
+    (
+        "ironmesh-instructions",
+        &[
+            "ironmesh-catalog",
+            "ironmesh-config-language",
+            "ironmesh-providers",
+            "ironmesh-xds-compile",
+            "ironmesh-xds-server",
+            "ironmesh-xds-wire",
+        ],
+    ),
     ("ironmesh-providers", &["ironmesh-catalog"]),
     ("ironmesh-sidecar", &["ironmesh-catalog"]),
     // It writes what `ironmesh-sidecar`, which has no IO, makes, and generates the keys beside it. The overlay is YAML,
@@ -106,7 +118,7 @@ const RESERVED: &[(&str, &[&str], &str)] = &[
     (
         "anyhow",
         // The control plane's tasks end the process when they fail: no code matches their errors.
-        &["ironmesh", "ironmesh-bench", "ironmesh-control-plane"],
+        &["ironmesh", "ironmesh-bench", "ironmesh-control-plane", "ironmesh-instructions"],
         "errors of a library are types that callers match",
     ),
     ("envoy-types", &["ironmesh-xds-wire"], "Envoy's messages stay behind one door"),
