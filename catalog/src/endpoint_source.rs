@@ -50,6 +50,11 @@ impl EndpointSource {
         self.providers() == Some(&Providers { registered: true, ..Providers::default() })
     }
 
+    /// Whether proxies resolve a hostname themselves, so that there are no endpoints to push.
+    pub fn is_hostname(&self) -> bool {
+        *self == Self::Hostname
+    }
+
     /// The providers that policy queries; none if it queries none.
     pub fn providers(&self) -> Option<&Providers> {
         match self {

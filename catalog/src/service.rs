@@ -84,6 +84,7 @@ impl Service {
                 == (other.escaped_slashes, other.max_connection_duration)
             && (&self.subsets, self.served_as()) == (&other.subsets, other.served_as())
             && self.endpoints.is_registered() == other.endpoints.is_registered()
+            && self.endpoints.is_hostname() == other.endpoints.is_hostname()
     }
 
     /// Whether the service is visible to accounts of `namespace`.

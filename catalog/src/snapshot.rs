@@ -268,23 +268,6 @@ impl Snapshot {
         })
     }
 
-    /// The proxies of services whose upstreams differ from those in an earlier snapshot.
-    pub fn proxies_with_other_upstreams(&self, earlier: &Self) -> BTreeSet<ProxyId> {
-        if Arc::ptr_eq(&self.specification, &earlier.specification) {
-            return BTreeSet::new();
-        }
-        let changed = earlier.specification.services.diff(&self.specification.services);
-        let changed = changed.filter_map(|item| match item {
-            // Findings name the locations, so that these count too.
-            DiffItem::Update { old: (_, old), new: (name, new) } => {
-                (old.upstreams != new.upstreams).then_some(name)
-            }
-            // A proxy depends on each service that it serves, whatever differs.
-            DiffItem::Add(..) | DiffItem::Remove(..) => None,
-        });
-        changed.flat_map(|name| self.proxies_of(name)).map(|record| record.id).collect()
-    }
-
     /// The endpoint classifier of a service.
     fn classifier<'a>(&self, service: &'a Service) -> EndpointClassifier<'a> {
         let served = service.served_as();

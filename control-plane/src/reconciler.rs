@@ -417,6 +417,9 @@ impl Reconciler {
                 let was_served = self.clients.disconnected(client);
                 self.nack_tracker.disconnected(client);
                 let id = client.parse::<ProxyId>().ok();
+                if let Some((id, compiler)) = id.zip(self.snapshot_builder.compiler()) {
+                    compiler.forget(id);
+                }
                 if let Some(id) = id {
                     self.convergence.send_if_modified(|convergence| {
                         convergence.depart(id, was_served, news.was_synced, now);

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use ironmesh_catalog::{
     Application, CertificateSource, Code, Finding, Health, HostUpstream, Locality, Participation,
-    Port, Proxy, ProxyUpstream, ProxyUpstreams, Service, ServiceAccount, ServicePort, Snapshot,
+    Port, Proxy, ProxyId, ProxyUpstream, ProxyUpstreams, Service, ServiceAccount, ServicePort,
+    Snapshot,
 };
 use ironmesh_xds_wire::pb::envoy::config::listener::v3::FilterChain;
 use ironmesh_xds_wire::{Resource, ResourceMap, ResourceSet, ResourceType, Version};
@@ -66,6 +67,11 @@ impl Compiler {
     /// Moves to the next snapshot. Returns which proxies it affects.
     pub fn update(&mut self, snapshot: Arc<Snapshot>) -> Changes {
         self.shared.update(snapshot)
+    }
+
+    /// Forgets a proxy that needs no resources any more. Later changes do not name it, until it is compiled again.
+    pub fn forget(&mut self, proxy: ProxyId) {
+        self.shared.forget_reads(proxy);
     }
 
     /// The endpoints of all proxies of an account in a locality, if they were compiled.

@@ -1,7 +1,7 @@
 //! The mesh as compilation sees it: the snapshot behind methods that record each read.
 //!
-//! Whatever makes resources reads the mesh only through a [`MeshView`], so that no dependency can be missing. Names of the
-//! mesh are fixed at its first start, so that they are no reads. Endpoints have a path of their own
+//! Resources are compiled from a [`MeshView`] only, so that no dependency can be missing. The names of the mesh are fixed
+//! at its first start, so that they are no reads. Endpoints and the applications of a proxy have paths of their own
 //! ([`crate::shared`]), because they change most.
 
 mod changed;

@@ -13,8 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Collector, Egress, EndpointSource, Locality, LocalitySetting, ProxyId, ServiceAccount,
-    ServicePort, Snapshot,
+    Collector, Egress, Locality, LocalitySetting, ProxyId, ServiceAccount, ServicePort, Snapshot,
 };
 use ironmesh_xds_wire::pb::google::protobuf::Any;
 use ironmesh_xds_wire::{Discoverable, Resource, ResourceMap, ResourceSet};
@@ -171,6 +170,11 @@ impl Shared {
         self.proxies.insert(proxy, (), self.read_table.store(reads));
     }
 
+    /// Forgets what the compilation of a proxy has read.
+    pub(crate) fn forget_reads(&mut self, proxy: ProxyId) {
+        self.proxies.remove(&proxy);
+    }
+
     /// The scope of `account`.
     pub(crate) fn scope(&mut self, account: &ServiceAccount, by: &Reads) -> Arc<Scope> {
         by.record(Read::Scope(account.clone()));
@@ -217,7 +221,7 @@ impl Shared {
                 by_machine.push(service_port.clone());
             }
             // Proxies resolve these themselves, so there are no endpoints to push.
-            if service.endpoints != EndpointSource::Hostname {
+            if !service.endpoints.is_hostname() {
                 resources.insert(self.endpoints(service_port, &Locality::default()));
                 let locality = mesh.settings(service).locality();
                 if let Some(locality) = locality.filter(|locality| locality.depth() > 0) {

@@ -1,12 +1,13 @@
 //! Which reads have another result in the next snapshot.
 //!
-//! Each arm compares the results of the method that records the read. Maps that both snapshots share answer at once.
+//! Each arm compares what resources can contain of the results of the method that records the read. Source locations,
+//! which only findings cite, do not count. Maps that both snapshots share answer at once.
 
 use std::sync::Arc;
 
 use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
-use ironmesh_catalog::{EndpointSource, Mode, Name, Service, ServiceName};
+use ironmesh_catalog::{Mode, Name, Service, ServiceName};
 
 use super::{IndexedSnapshot, external_ports, namespaces};
 use crate::index::PolicyIndex;
@@ -108,7 +109,7 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Whether anything may differ that only a look at all reads can tell.
+    /// Whether the results of reads may differ whose keys do not follow from the difference of a map.
     fn is_of_policy(&self) -> bool {
         self.index || self.egress || self.grants
     }
@@ -227,17 +228,10 @@ impl<'a> Comparison<'a> {
 
     fn service_differs(&self, name: &ServiceName) -> bool {
         match self.service(name) {
-            [Some(old), Some(new)] => !std::ptr::eq(old, new) && !is_same_to_readers(old, new),
+            [Some(old), Some(new)] => !std::ptr::eq(old, new) && !old.is_same_to_callers(new),
             [old, new] => old.is_some() != new.is_some(),
         }
     }
-}
-
-/// Whether compilation cannot distinguish two values of a service. Its upstreams and its mode are other reads; what its
-/// endpoints are concerns only their assignment, except that hostnames have none.
-fn is_same_to_readers(old: &Service, new: &Service) -> bool {
-    let is_hostname = |service: &Service| service.endpoints == EndpointSource::Hostname;
-    old.is_same_to_callers(new) && is_hostname(old) == is_hostname(new)
 }
 
 fn mode(one: &IndexedSnapshot, name: &ServiceName) -> Option<Mode> {

@@ -22,7 +22,7 @@ use crate::secret;
 pub struct Changes {
     /// All proxies.
     pub all_proxies: bool,
-    /// The proxies that must be compiled again. Some of them may have left.
+    /// The proxies that must be compiled again: of all that were compiled, except forgotten ones.
     pub proxies: BTreeSet<ProxyId>,
     /// The new endpoints of a service port, for one locality, with the accounts whose proxies have
     /// them in some locality ([`Compiler::endpoints_of`]). Unless these are affected otherwise, the
@@ -186,16 +186,35 @@ impl Shared {
         self.endpoint_accounts.retain(|_, accounts| !accounts.is_empty());
     }
 
-    /// Forgets the reads of proxies that have left, and those that no piece has any more.
+    /// Forgets the reads that no piece has any more.
     fn forget_unused_reads(&mut self) {
-        let snapshot = &self.mesh.snapshot;
-        self.proxies.retain(|proxy| snapshot.record(*proxy).is_some());
-        let pieces = self.scopes.reads().chain(self.agent_fed_scopes.reads());
-        let pieces = pieces.chain(self.clusters.reads()).chain(self.inbound_routes.reads());
-        let pieces = pieces.chain(self.tcp_authorizations.reads()).chain(self.by_caller.reads());
-        let pieces = pieces.chain(self.upstream_routes.reads()).chain(self.proxies.reads());
-        let views = self.endpoints.values().map(Views::reads);
-        self.read_table.retain(pieces.chain(views));
+        // All fields are named: a set of reads that is missing here would not be compared any more.
+        let Self {
+            read_table,
+            scopes,
+            agent_fed_scopes,
+            clusters,
+            endpoints,
+            inbound_routes,
+            tcp_authorizations,
+            by_caller,
+            upstream_routes,
+            proxies,
+            mesh: _,
+            encoder: _,
+            endpoint_accounts: _,
+            localized: _,
+            certificates: _,
+            collectors: _,
+            no_withdrawals: _,
+            trust_bundle: _,
+            revoked: _,
+        } = self;
+        let sets = scopes.reads().chain(agent_fed_scopes.reads()).chain(clusters.reads());
+        let sets = sets.chain(inbound_routes.reads()).chain(tcp_authorizations.reads());
+        let sets = sets.chain(by_caller.reads()).chain(upstream_routes.reads());
+        let sets = sets.chain(proxies.reads()).chain(endpoints.values().map(Views::reads));
+        read_table.retain(sets);
     }
 }
 

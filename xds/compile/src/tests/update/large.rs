@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ironmesh_catalog::{Snapshot, TcpAccesses};
+use ironmesh_catalog::{Inputs, Records, Snapshot, TcpAccesses};
 use ironmesh_xds_wire::ResourceType;
 
 use super::super::mesh::{Edit, PartOrder, Shape};
@@ -164,6 +164,32 @@ fn incremental_compile_equals_full_compile() {
         let (_, _, reached) = make(2, before, edit);
         assert!(reached > 0, "{edit:?} after {before:?} is no edit");
     }
+}
+
+/// The control plane compiles every connected client, also one whose record is not in use any more.
+#[test]
+fn proxy_without_a_record_follows_policy_until_it_is_forgotten() {
+    let (inputs, proxies) = Shape::teams(2).inputs(PartOrder::default());
+    let snapshot = Snapshot::assemble(inputs, TcpAccesses::default());
+    let mut compiler = Compiler::new(Arc::new(snapshot.clone()));
+    for proxy in &proxies {
+        compiler.compile(proxy);
+    }
+    let after = |snapshot: &Snapshot, edits: &[Edit]| {
+        let inputs = Shape::teams(2).with(edits).inputs(PartOrder::default()).0;
+        snapshot.revise(Inputs { records: Records::new(), ..inputs })
+    };
+    let first = after(&snapshot, &[Edit::NewService]);
+    compiler.update(Arc::new(first.clone()));
+    let second = after(&first, &[Edit::NewService, Edit::NoTarget]);
+    let changes = compiler.update(Arc::new(second.clone()));
+    assert!(!changes.proxies.is_empty(), "a target was withdrawn from callers");
+    for proxy in &proxies {
+        compiler.compile(proxy);
+        compiler.forget(proxy.record.id);
+    }
+    let changes = compiler.update(Arc::new(after(&second, &[Edit::NewService])));
+    assert!(changes.proxies.is_empty(), "{changes:?}");
 }
 
 #[test]

@@ -40,7 +40,7 @@ fn push(set: &ResourceSet, changed: &ResourceSet, of: ResourceType) -> (usize, u
         for output in client.stream.on_set(changed.clone(), now) {
             let DeltaOutput::Send(response) = output else { panic!("{output:?}") };
             nonces.push(response.nonce);
-            frames += response.frame().len().min(1);
+            frames += usize::from(!response.frame().is_empty());
         }
     });
     let requests: Vec<DeltaRequest> = nonces.iter().map(|nonce| answer(of, *nonce)).collect();
