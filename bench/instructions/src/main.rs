@@ -1,8 +1,8 @@
 //! `ironmesh-instructions`: counts the instructions of four hot paths with callgrind, and prints them beside the last
 //! recorded counts (`recorded.txt`).
 //!
-//! Counts are the same on every machine with the same compiler, whatever else it does, so that they show a small change
-//! that times hide. They fail nothing: the counts in tests do (`recorded_cost.rs`, `delta/tests/cost.rs`).
+//! Counts of one build hardly vary, also on a busy machine, so that they show a small change that times hide. (Hash maps
+//! with random seeds make up to a percent.) They fail nothing: the counts in tests do (`recorded_cost.rs`, `delta/tests/cost.rs`).
 
 mod mesh;
 mod paths;

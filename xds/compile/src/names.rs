@@ -1,7 +1,7 @@
 //! Names of resources (docs/reference/names.md): of which service port each is, and back.
 //!
 //! Dashboards and mixed versions depend on them. Only this module builds and parses such names. It parses them
-//! where Envoy or a report has nothing else: what a compiled resource is, its [`ResourceRole`](crate::ResourceRole) says.
+//! where Envoy or a report has nothing else: a compiled resource has a [`ResourceRole`](crate::ResourceRole).
 
 use ironmesh_catalog::{Domain, ServicePort};
 

@@ -25,7 +25,7 @@ impl ResourceRole {
         resource.role()
     }
 
-    /// Whether a cluster leads to a proxy's own applications, and so is another thing for each proxy.
+    /// Whether a cluster leads to a proxy's own applications, which differ for each proxy.
     pub fn is_own_cluster(resource: &Resource) -> bool {
         match Self::of(resource) {
             Some(Self::Local(_) | Self::Counted(_) | Self::ByCaller(_)) => true,

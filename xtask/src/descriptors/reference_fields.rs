@@ -222,7 +222,7 @@ mod tests {
         "envoy.extensions.filters.network.dubbo_proxy.v3.Drds.route_config_name",
         "envoy.extensions.filters.network.generic_proxy.v3.GenericRds.route_config_name",
         "envoy.extensions.filters.network.thrift_proxy.v3.Trds.route_config_name",
-        // What the other end of a tunnel says about itself.
+        // Filled by the other end of a tunnel.
         "envoy.extensions.filters.network.reverse_tunnel.v3.ReverseTunnel.required_cluster_name",
         "envoy.extensions.filters.network.reverse_tunnel.v3.Validation.cluster_id_format",
     ];

@@ -1,4 +1,4 @@
-//! What the proxies that serve a port share: who may call it.
+//! The authorization of callers, which all proxies that serve a port share.
 
 use std::sync::Arc;
 

@@ -7,7 +7,7 @@ use super::compile_shape;
 use super::mesh::shape;
 use crate::ResourceRole;
 
-/// The role that the name tells.
+/// The role that follows from the name.
 fn by_name(resource: &Resource) -> Option<ResourceRole> {
     let name = &**resource.name();
     let port_before = |suffix: &str| name.strip_suffix(suffix)?.parse().ok();
@@ -29,7 +29,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn compiled_resources_have_the_role_that_their_name_tells(shape in shape()) {
+    fn role_of_each_compiled_resource_follows_from_its_name(shape in shape()) {
         for (_, compiled) in compile_shape(&shape) {
             for resource in compiled.resources.iter() {
                 let role = ResourceRole::of(resource).cloned();

@@ -239,7 +239,7 @@ impl Mesh {
 }
 
 proptest! {
-    /// Whatever clients do, and whenever a resource is queried.
+    /// For any actions of clients, and any time of the query.
     #[test]
     fn answers_equal_those_of_a_scan(steps in steps()) {
         let mut mesh = Mesh::default();
