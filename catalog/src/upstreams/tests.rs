@@ -172,7 +172,7 @@ fn local_port_of_two_services_leads_where_the_first_states() {
 }
 
 #[test]
-fn upstreams_differ_for_the_proxies_of_a_service_and_not_for_its_callers() {
+fn change_of_upstreams_keeps_access() {
     let with = |upstreams: Vec<PolicyUpstream>| snapshot(vec![service("till", &[], upstreams)]);
     let (before, after) = (with(Vec::new()), with(vec![upstream("ledger", None, 9001, 3)]));
     assert!(before.specification.has_same_access(&after.specification));
