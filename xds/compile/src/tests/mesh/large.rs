@@ -69,6 +69,8 @@ pub(in crate::tests) enum Edit {
     Anywhere,
     /// A service that nothing refers to.
     NewService,
+    /// Another service runs as the account of the server, to which a target grants access.
+    SecondOfAccount,
     /// The neighbour is removed.
     Gone,
     /// All splits are removed.
@@ -224,6 +226,7 @@ impl Shape {
                 let new = ServiceShape { account: 3, ..self.services[SERVER].clone() };
                 self.services.push(new);
             }
+            Edit::SecondOfAccount => self.services.push(self.services[SERVER].clone()),
             // Nothing refers to the namespace that it moves to.
             Edit::Gone => self.services[NEIGHBOUR].namespace = 1000,
             Edit::NoSplits => self.splits.clear(),

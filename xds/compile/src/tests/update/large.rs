@@ -99,6 +99,7 @@ fn incremental_compile_equals_full_compile() {
         (&[], Edit::Slashes),
         (&[], Edit::Part),
         (&[], Edit::Gone),
+        (&[], Edit::SecondOfAccount),
         (&[], Edit::NoSplits),
         (&[Edit::NoSplits], Edit::Gone),
         // Afterwards a service with TCP only logs its connections, and everything else is
