@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ironmesh_catalog::{Inputs, Records, Snapshot, TcpAccesses};
+use ironmesh_catalog::{Inputs, Records, RevokedCallers, Snapshot, TcpAccesses};
 use ironmesh_xds_wire::ResourceType;
 
 use super::super::mesh::{Edit, PartOrder, Shape};
@@ -184,13 +184,35 @@ fn proxy_without_a_record_follows_policy_until_it_is_forgotten() {
     compiler.update(Arc::new(first.clone()));
     let second = after(&first, &[Edit::NewService, Edit::NoTarget]);
     let changes = compiler.update(Arc::new(second.clone()));
-    assert!(!changes.proxies.is_empty(), "a target was withdrawn from callers");
+    assert_eq!(changes.proxies.len(), 3, "a target was withdrawn: {changes:?}");
     for proxy in &proxies {
         compiler.compile(proxy);
         compiler.forget(proxy.record.id);
     }
     let changes = compiler.update(Arc::new(after(&second, &[Edit::NewService])));
     assert!(changes.proxies.is_empty(), "{changes:?}");
+}
+
+/// The lists alone, and the numbers of accounts alone, with nothing for HTTP ports.
+#[test]
+fn incremental_compile_of_revocations_on_tcp_ports_equals_full_compile() {
+    let (inputs, proxies) = Shape::teams(2).inputs(PartOrder::default());
+    let revoked = Shape::teams(2).with(&[Edit::Revoked]).inputs(PartOrder::default()).0;
+    let last_listed = revoked.revoked_callers.last_listed.clone();
+    let lists = RevokedCallers { lists: Some("lists".into()), ..RevokedCallers::default() };
+    let numbers = RevokedCallers { last_listed, ..RevokedCallers::default() };
+    for callers in [lists, numbers] {
+        let snapshot = Snapshot::assemble(inputs.clone(), TcpAccesses::default());
+        let mut compiler = Compiler::new(Arc::new(snapshot.clone()));
+        let compiled: Vec<_> =
+            proxies.iter().map(|proxy| (proxy.clone(), compiler.compile(proxy))).collect();
+        let inputs = Inputs { revoked_callers: Arc::new(callers), ..inputs.clone() };
+        let next = snapshot.revise(inputs);
+        let changes = compiler.update(Arc::new(next.clone()));
+        let after = follow(&mut compiler, &changes, &by_id(&compiled), &proxies);
+        assert_eq!(versions(&after), versions(&compile(next, &proxies)));
+        assert_ne!(versions(&after), versions(&compiled), "it changes something");
+    }
 }
 
 #[test]
