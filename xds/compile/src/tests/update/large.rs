@@ -195,7 +195,7 @@ fn proxy_without_a_record_follows_policy_until_it_is_forgotten() {
 
 /// The lists alone, and the numbers of accounts alone, with nothing for HTTP ports.
 #[test]
-fn incremental_compile_of_revocations_on_tcp_ports_equals_full_compile() {
+fn tcp_revocation_reaches_every_server() {
     let (inputs, proxies) = Shape::teams(2).inputs(PartOrder::default());
     let revoked = Shape::teams(2).with(&[Edit::Revoked]).inputs(PartOrder::default()).0;
     let last_listed = revoked.revoked_callers.last_listed.clone();
