@@ -17,6 +17,7 @@ use tonic::body::Body;
 use tracing::{Instrument, field};
 
 use crate::body::{End, Message, MessageBody};
+use crate::connection::ConnectionTasks;
 use crate::counters::CloseReason;
 use crate::delta::DeltaStream;
 use crate::hub::{ClientKey, Hub};
@@ -104,7 +105,7 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    /// Opens a stream, if its peer may have one, and serves it in a task of its own.
+    /// Opens a stream, if its peer may have one, and serves it in the task of its connection.
     fn open<M, F>(
         &self,
         request: http::Request<Incoming>,
@@ -122,6 +123,8 @@ impl Streams {
         let peer = peer.ok_or_else(|| Status::internal("the connection has no peer"))?;
         let quota = request.extensions().get::<MemoryQuota>().cloned();
         let quota = quota.ok_or_else(|| Status::internal("the connection has no memory quota"))?;
+        let tasks = request.extensions().get::<ConnectionTasks>().cloned();
+        let tasks = tasks.ok_or_else(|| Status::internal("the connection has no task"))?;
         if peer.is_rejected() {
             peer.leave();
             let message =
@@ -140,7 +143,7 @@ impl Streams {
         let requests = Messages::new(Body::new(request.into_body()), quota);
         let span = tracing::debug_span!("stream", address = %peer.address, client = field::Empty);
         let serving = serve(self.clone(), peer, requests, responses.clone()).instrument(span);
-        self.tasks.spawn(async move {
+        tasks.start(async move {
             if let Err(status) = serving.await {
                 drop(end.set(status));
             }
