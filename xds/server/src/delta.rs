@@ -20,7 +20,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ironmesh_xds_wire::{DeltaRequest, DeltaResponse, ResourceSet, ResourceType, Version};
+use ironmesh_xds_wire::{ByType, DeltaRequest, DeltaResponse, ResourceSet, ResourceType, Version};
 use tokio::time::Instant;
 
 use crate::overlay::Overlay;
@@ -34,7 +34,7 @@ pub type DeltaOutput = crate::stream::StreamOutput<DeltaResponse>;
 /// One delta stream.
 #[derive(Debug)]
 pub struct DeltaStream {
-    types: BTreeMap<ResourceType, TypeStream>,
+    types: ByType<TypeStream>,
     /// The resource set of the client; `None` until one is published.
     target: Option<ResourceSet>,
     unknown_types: UnknownTypes,
@@ -47,12 +47,9 @@ impl DeltaStream {
     /// Creates a stream. `nacked` holds the versions that the client NACKed on earlier streams,
     /// which are not sent again.
     pub fn new(nacked: &BTreeMap<(ResourceType, Arc<str>), Version>) -> Self {
-        let mut types: BTreeMap<_, _> =
-            ResourceType::ALL.into_iter().map(|t| (t, TypeStream::new(t))).collect();
+        let mut types = ByType::new(TypeStream::new);
         for ((resource_type, name), version) in nacked {
-            if let Some(stream) = types.get_mut(resource_type) {
-                stream.nacked.insert(Arc::clone(name), *version);
-            }
+            types.of_mut(*resource_type).nacked.insert(Arc::clone(name), *version);
         }
         Self {
             types,
@@ -75,24 +72,24 @@ impl DeltaStream {
         if self.types.values().all(|stream| !stream.subscription.has_begun) {
             self.grace_ends = Some(now + REMOVAL_GRACE);
         }
-        if let Some(stream) = self.types.get_mut(&resource_type) {
-            // A nonce of no push in flight is neither ACK nor NACK. The request's subscriptions
-            // count all the same.
-            match stream.on_reply(request) {
-                Some(Reply::Acked(ack)) => outputs.push(DeltaOutput::Acked(ack)),
-                Some(Reply::Nacked(nacked)) => {
-                    if nacked.may_change_references() {
-                        self.grace_ends = Some(now + REMOVAL_GRACE);
-                    }
-                    outputs.push(DeltaOutput::Nacked(nacked));
-                    self.target.iter().for_each(|target| stream.forget_nacks_outside(target));
+        let stream = self.types.of_mut(resource_type);
+        // A nonce of no push in flight is neither ACK nor NACK. The request's subscriptions count
+        // all the same.
+        match stream.on_reply(request) {
+            Some(Reply::Acked(ack)) => outputs.push(DeltaOutput::Acked(ack)),
+            Some(Reply::Nacked(nacked)) => {
+                if nacked.may_change_references() {
+                    self.grace_ends = Some(now + REMOVAL_GRACE);
                 }
-                None => {}
+                outputs.push(DeltaOutput::Nacked(nacked));
+                self.target.iter().for_each(|target| stream.forget_nacks_outside(target));
             }
-            if stream.on_subscriptions(request, self.target.as_ref()) {
-                outputs.push(DeltaOutput::Acked(Acked { resource_type, names: Vec::new() }));
-            }
+            None => {}
         }
+        if stream.on_subscriptions(request, self.target.as_ref()) {
+            outputs.push(DeltaOutput::Acked(Acked { resource_type, names: Vec::new() }));
+        }
+        self.target.iter().for_each(|target| stream.share(target));
         if self.size() > subscription::MAX_SIZE {
             outputs.push(DeltaOutput::Close("the client subscribes to too many names"));
             return outputs;
@@ -106,16 +103,21 @@ impl DeltaStream {
         let none = ResourceSet::default();
         let old = self.target.as_ref().unwrap_or(&none);
         let mut outputs = Vec::new();
-        for (resource_type, stream) in &mut self.types {
-            stream.dirty.extend(set.changed_since(old, *resource_type));
+        for resource_type in ResourceType::ALL {
+            // Nearly always only one type differs.
+            if self.target.is_some() && old.of(resource_type).ptr_eq(set.of(resource_type)) {
+                continue;
+            }
+            let stream = self.types.of_mut(resource_type);
+            stream.dirty.extend(set.changed_since(old, resource_type));
             stream.forget_nacks_outside(&set);
             if stream.adopt_initial_versions(&set) {
-                let ack = Acked { resource_type: *resource_type, names: Vec::new() };
-                outputs.push(DeltaOutput::Acked(ack));
+                outputs.push(DeltaOutput::Acked(Acked { resource_type, names: Vec::new() }));
             }
             if self.target.is_none() {
                 stream.review_all(&set);
             }
+            stream.share(&set);
         }
         self.target = Some(set);
         self.advance(now, &mut outputs);
@@ -125,9 +127,9 @@ impl DeltaStream {
     /// Advances the time. Call it at [`DeltaStream::deadline`].
     pub fn on_timeout(&mut self, now: Instant) -> Vec<DeltaOutput> {
         let mut outputs = Vec::new();
-        for (resource_type, stream) in &mut self.types {
-            if stream.expire(now) {
-                outputs.push(DeltaOutput::Late(*resource_type));
+        for resource_type in ResourceType::ALL {
+            if self.types.of_mut(resource_type).expire(now) {
+                outputs.push(DeltaOutput::Late(resource_type));
             }
         }
         self.advance(now, &mut outputs);
@@ -142,7 +144,7 @@ impl DeltaStream {
         now: Instant,
     ) -> Vec<DeltaOutput> {
         let mut outputs = Vec::new();
-        if self.types.get_mut(&resource_type).is_some_and(|stream| stream.retry(name)) {
+        if self.types.of_mut(resource_type).retry(name) {
             self.advance(now, &mut outputs);
         }
         outputs
@@ -155,7 +157,7 @@ impl DeltaStream {
 
     /// The versions of a type that the client has ACKed: a copy that shares its structure.
     pub(crate) fn acked(&self, resource_type: ResourceType) -> Overlay<Version> {
-        self.types.get(&resource_type).map(|stream| stream.acked.clone()).unwrap_or_default()
+        self.types.of(resource_type).acked.clone()
     }
 
     /// The number of names that the stream stores itself.
@@ -166,17 +168,15 @@ impl DeltaStream {
 
     /// The clusters in pushes without ACK or NACK.
     pub(crate) fn unanswered_clusters(&self) -> BTreeSet<Arc<str>> {
-        let clusters = self.types.get(&ResourceType::Cluster);
-        clusters.into_iter().flat_map(TypeStream::unanswered).cloned().collect()
+        self.types.of(ResourceType::Cluster).unanswered().cloned().collect()
     }
 
     /// Marks the endpoints of these clusters to be sent again with the next set: another stream
     /// pushes changes of the clusters.
     pub(crate) fn resend_endpoints(&mut self, clusters: &BTreeSet<Arc<str>>) {
-        if let Some(endpoints) = self.types.get_mut(&ResourceType::Endpoint) {
-            for name in clusters {
-                endpoints.resend(name);
-            }
+        let endpoints = self.types.of_mut(ResourceType::Endpoint);
+        for name in clusters {
+            endpoints.resend(name);
         }
     }
 

@@ -7,6 +7,7 @@
 //! Start reading at [`Resource`] and [`ResourceSet`].
 
 mod access_log;
+mod by_type;
 mod canonical;
 mod delta;
 mod descriptors;
@@ -24,6 +25,7 @@ mod set;
 mod sotw;
 
 pub use access_log::{CallLog, LoggedCall, LoggedRequest};
+pub use by_type::ByType;
 pub use delta::{DeltaRequest, DeltaResponse};
 pub use envoy_types::pb;
 pub use error_detail::ErrorDetail;

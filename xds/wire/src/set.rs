@@ -5,6 +5,7 @@ use std::sync::Arc;
 use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
 
+use crate::by_type::ByType;
 use crate::resource::{Resource, ResourceType};
 
 /// The resources of one type, by name.
@@ -13,40 +14,16 @@ pub type ResourceMap = OrdMap<Arc<str>, Arc<Resource>>;
 /// All resources of one client. Copies share their structure, and a difference between two sets
 /// with a common origin costs as much as its size (invariant 5).
 #[derive(Debug, Clone, Default)]
-pub struct ResourceSet {
-    runtimes: ResourceMap,
-    extension_configs: ResourceMap,
-    secrets: ResourceMap,
-    clusters: ResourceMap,
-    endpoints: ResourceMap,
-    listeners: ResourceMap,
-    routes: ResourceMap,
-}
+pub struct ResourceSet(ByType<ResourceMap>);
 
 impl ResourceSet {
     /// The resources of a type.
     pub fn of(&self, resource_type: ResourceType) -> &ResourceMap {
-        match resource_type {
-            ResourceType::Runtime => &self.runtimes,
-            ResourceType::ExtensionConfig => &self.extension_configs,
-            ResourceType::Secret => &self.secrets,
-            ResourceType::Cluster => &self.clusters,
-            ResourceType::Endpoint => &self.endpoints,
-            ResourceType::Listener => &self.listeners,
-            ResourceType::Route => &self.routes,
-        }
+        self.0.of(resource_type)
     }
 
     fn of_mut(&mut self, resource_type: ResourceType) -> &mut ResourceMap {
-        match resource_type {
-            ResourceType::Runtime => &mut self.runtimes,
-            ResourceType::ExtensionConfig => &mut self.extension_configs,
-            ResourceType::Secret => &mut self.secrets,
-            ResourceType::Cluster => &mut self.clusters,
-            ResourceType::Endpoint => &mut self.endpoints,
-            ResourceType::Listener => &mut self.listeners,
-            ResourceType::Route => &mut self.routes,
-        }
+        self.0.of_mut(resource_type)
     }
 
     /// Inserts a resource, or replaces the one of that type and name.

@@ -93,7 +93,8 @@ mod tests {
         };
         let mut run = std::pin::pin!(tasks.run(first));
         for expected in 0..2 {
-            let is_pending = poll_fn(|context| Poll::Ready(run.as_mut().poll(context).is_pending()));
+            let is_pending =
+                poll_fn(|context| Poll::Ready(run.as_mut().poll(context).is_pending()));
             assert!(is_pending.await);
             assert_eq!(ended.load(Ordering::Relaxed), expected);
             notify.notify_one();

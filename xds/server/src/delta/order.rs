@@ -16,9 +16,10 @@
 //!
 //! Removals come last, in the order of references.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use ironmesh_xds_wire::{ResourceSet, ResourceType};
+use ironmesh_xds_wire::{ByType, ResourceSet, ResourceType};
 use tokio::time::Instant;
 
 use super::type_stream::TypeStream;
@@ -38,27 +39,23 @@ impl DeltaStream {
     }
 
     fn advance_to(&mut self, target: &ResourceSet, now: Instant, outputs: &mut Vec<DeltaOutput>) {
-        for stream in self.types.values_mut() {
-            stream.share(target);
-        }
         for resource_type in ResourceType::ALL {
             // Nearly always only one type has updates.
-            if self.types.get(&resource_type).is_some_and(TypeStream::may_have_updates) {
+            if self.types.of(resource_type).may_have_updates() {
                 self.push_updates(resource_type, target, now, outputs);
             }
         }
         if self.grace_ends.is_some() || !self.types.values().any(|s| s.has_removals(target)) {
             return;
         }
-        let clusters = self.types.get(&ResourceType::Cluster);
-        let is_lagging = clusters.is_some_and(TypeStream::is_lagging);
+        let is_lagging = self.types.of(ResourceType::Cluster).is_lagging();
         for (resource_type, referrers) in REMOVALS {
             let mut referrers = referrers.iter();
             if !referrers.all(|referrer| self.is_settled(*referrer, is_lagging, target)) {
                 continue;
             }
             let nonce = self.last_nonce + 1;
-            let Some(stream) = self.types.get_mut(&resource_type) else { continue };
+            let stream = self.types.of_mut(resource_type);
             // Updates that remain are held, and may replace what is removed.
             let is_replaced = is_lagging || !stream.has_updates(target);
             if stream.is_busy() || !is_replaced || !stream.has_removals(target) {
@@ -67,10 +64,8 @@ impl DeltaStream {
             let response = stream.next_removals(target, nonce);
             stream.sent(&response, now);
             self.last_nonce = nonce;
-            if let (ResourceType::Cluster, Some(endpoints)) =
-                (resource_type, self.types.get_mut(&ResourceType::Endpoint))
-            {
-                endpoints.release(&response.removed);
+            if resource_type == ResourceType::Cluster {
+                self.types.of_mut(ResourceType::Endpoint).release(&response.removed);
             }
             outputs.push(DeltaOutput::Send(response));
         }
@@ -91,41 +86,41 @@ impl DeltaStream {
             _ => &[],
         };
         let are_pending = needs.iter().any(|of| self.are_pending(*of, target));
+        let stream = self.types.of_mut(resource_type);
+        if !stream.subscription.has_begun || stream.is_busy() || are_pending && stream.owes_response
+        {
+            return;
+        }
+        stream.has_updates(target);
+        let held = self.held_names(resource_type, target);
         let nonce = self.last_nonce + 1;
-        let Some(mut stream) = self.types.remove(&resource_type) else { return };
-        let mut response = None;
-        let is_free = stream.subscription.has_begun && !stream.is_busy();
-        if is_free && !(are_pending && stream.owes_response) {
-            stream.has_updates(target);
-            let others = OtherTypes { types: &self.types, target };
-            let hold = |name: &str| others.hold(resource_type, name);
-            response = stream.next_updates(target, nonce, hold);
-        }
-        if let Some(response) = &response {
-            stream.sent(response, now);
-        }
-        self.types.insert(resource_type, stream);
-        let Some(response) = response else { return };
+        let stream = self.types.of_mut(resource_type);
+        let Some(response) = stream.next_updates(target, nonce, &held) else { return };
+        stream.sent(&response, now);
         self.last_nonce = nonce;
         if resource_type == ResourceType::Cluster {
             // Envoy warms an added or changed cluster until it receives endpoints, and does not
             // request those that it is subscribed to already.
-            if let Some(endpoints) = self.types.get_mut(&ResourceType::Endpoint) {
-                for cluster in &response.resources {
-                    endpoints.resend(cluster.name());
-                }
+            let endpoints = self.types.of_mut(ResourceType::Endpoint);
+            for cluster in &response.resources {
+                endpoints.resend(cluster.name());
             }
         }
         outputs.push(DeltaOutput::Send(response));
     }
 
+    /// The names of a type that are due and must wait for other types.
+    fn held_names(&self, resource_type: ResourceType, target: &ResourceSet) -> BTreeSet<Arc<str>> {
+        let others = OtherTypes { types: &self.types, target };
+        let due = self.types.of(resource_type).due_names();
+        due.filter(|name| others.hold(resource_type, name)).cloned().collect()
+    }
+
     /// Whether resources of a type remain to be sent or ACKed, by a client that ACKs in time.
     fn are_pending(&mut self, resource_type: ResourceType, target: &ResourceSet) -> bool {
-        self.types.get_mut(&resource_type).is_some_and(|stream| {
-            !stream.is_lagging()
-                && (stream.is_busy()
-                    || (stream.subscription.has_begun && stream.has_updates(target)))
-        })
+        let stream = self.types.of_mut(resource_type);
+        !stream.is_lagging()
+            && (stream.is_busy() || (stream.subscription.has_begun && stream.has_updates(target)))
     }
 
     /// Whether the client has ACKed all resources of a type and all removals, apart from those that
@@ -136,24 +131,19 @@ impl DeltaStream {
         is_lagging: bool,
         target: &ResourceSet,
     ) -> bool {
-        self.types.get_mut(&resource_type).is_none_or(|stream| {
-            let has_updates = stream.has_updates(target) && !is_lagging;
-            !stream.is_busy() && !has_updates && !stream.has_removals(target)
-        })
+        let stream = self.types.of_mut(resource_type);
+        let has_updates = stream.has_updates(target) && !is_lagging;
+        !stream.is_busy() && !has_updates && !stream.has_removals(target)
     }
 }
 
 /// The other types of the stream, for checks of references.
 struct OtherTypes<'a> {
-    types: &'a BTreeMap<ResourceType, TypeStream>,
+    types: &'a ByType<TypeStream>,
     target: &'a ResourceSet,
 }
 
 impl OtherTypes<'_> {
-    fn is(&self, of: ResourceType, is_so: impl Fn(&TypeStream) -> bool) -> bool {
-        self.types.get(&of).is_some_and(is_so)
-    }
-
     /// Whether the resource `name` must wait.
     fn hold(&self, resource_type: ResourceType, name: &str) -> bool {
         match resource_type {
@@ -161,7 +151,7 @@ impl OtherTypes<'_> {
             // 15 s. Endpoints of a cluster that the client has never wait, not even for a change of
             // it: the client may need them to ACK the push of clusters in flight.
             ResourceType::Endpoint => {
-                self.is(ResourceType::Cluster, |clusters| clusters.is_unsent(name, self.target))
+                self.types.of(ResourceType::Cluster).is_unsent(name, self.target)
             }
             ResourceType::Listener | ResourceType::Route => {
                 let resource = self.target.of(resource_type).get(name);
@@ -177,18 +167,21 @@ impl OtherTypes<'_> {
 
 impl ClientState for OtherTypes<'_> {
     fn lacks_none(&self, of: ResourceType) -> bool {
-        self.is(of, |stream| stream.lacks_none(self.target))
+        self.types.of(of).lacks_none(self.target)
     }
 
     fn lacks_cluster(&self, name: &str) -> bool {
-        self.is(ResourceType::Cluster, |clusters| clusters.is_lacking(name, self.target))
+        self.types.of(ResourceType::Cluster).is_lacking(name, self.target)
     }
 
     fn lacks_routes(&self, name: &str) -> bool {
-        !self.is(ResourceType::Route, |routes| routes.acked.contains_key(name))
+        !self.types.of(ResourceType::Route).acked.contains_key(name)
     }
 
     fn lacks_part(&self, of: ResourceType, name: &str) -> bool {
-        self.is(of, |parts| !parts.is_lagging() && parts.is_outdated(name, self.target))
+        {
+            let parts = self.types.of(of);
+            !parts.is_lagging() && parts.is_outdated(name, self.target)
+        }
     }
 }

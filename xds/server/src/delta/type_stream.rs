@@ -362,23 +362,28 @@ impl TypeStream {
         self.dirty.iter().any(|name| !resources.contains_key(name) && self.known.contains_key(name))
     }
 
-    /// Builds the next push of new, changed or requested resources, if any. `hold` selects the
-    /// names that must wait.
+    /// The names that the next push may contain.
+    pub(super) fn due_names(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.explicitly_requested.iter().chain(&self.dirty).chain(self.bisection.names())
+    }
+
+    /// Builds the next push of new, changed or requested resources, if any. The names in `held`
+    /// must wait.
     pub(crate) fn next_updates(
         &mut self,
         target: &ResourceSet,
         nonce: u64,
-        hold: impl Fn(&str) -> bool,
+        held: &BTreeSet<Arc<str>>,
     ) -> Option<DeltaResponse> {
         let resources = target.of(self.resource_type);
         let mut response = DeltaResponse::new(self.resource_type, nonce);
         // A bisection delays no other resource.
         let in_bisection: BTreeSet<_> = self.bisection.names().cloned().collect();
-        let is_free = |name: &&Arc<str>| !in_bisection.contains(*name) && !hold(name);
+        let is_free = |name: &&Arc<str>| !in_bisection.contains(*name) && !held.contains(*name);
         let mut names: Vec<_> =
             self.explicitly_requested.union(&self.dirty).filter(is_free).cloned().collect();
         if !names.iter().any(|name| resources.get(name).is_some_and(|one| self.is_due(one))) {
-            names.extend(self.bisection.next_of(|name| !hold(name)).unwrap_or_default());
+            names.extend(self.bisection.next_of(|name| !held.contains(name)).unwrap_or_default());
         }
         let mut size = 0;
         for name in names {
