@@ -66,20 +66,6 @@ struct Clients {
     index: ResourceIndex,
 }
 
-impl Clients {
-    /// Records that a known client has changed. Returns whether it is the first since
-    /// [`Hub::take_changed`].
-    fn mark_changed(&mut self, client: &ClientKey) -> bool {
-        let is_first = self.changed.is_empty();
-        if let Some(entry) = self.by_key.get_mut(client)
-            && !std::mem::replace(&mut entry.is_changed, true)
-        {
-            self.changed.push(Arc::clone(client));
-        }
-        is_first
-    }
-}
-
 #[derive(Debug)]
 struct Client {
     /// Whether it is among the changed clients.
@@ -100,6 +86,18 @@ struct Client {
     disconnects: watch::Sender<Arc<str>>,
     /// The NACKed resources that its streams shall send again.
     retries: watch::Sender<Retries>,
+}
+
+impl Client {
+    /// Adds the client of this key to the changed ones. Returns whether it is the first since
+    /// [`Hub::take_changed`].
+    fn mark_changed(&mut self, key: &ClientKey, changed: &mut Vec<ClientKey>) -> bool {
+        let is_first = changed.is_empty();
+        if !std::mem::replace(&mut self.is_changed, true) {
+            changed.push(Arc::clone(key));
+        }
+        is_first
+    }
 }
 
 impl Default for Hub {
@@ -286,10 +284,10 @@ impl Hub {
 
     fn with(&self, client: &ClientKey, change: impl FnOnce(&mut Client, &mut ResourceIndex)) {
         let mut clients = self.clients.lock();
-        let Clients { by_key, index, .. } = &mut *clients;
+        let Clients { by_key, index, changed, .. } = &mut *clients;
         let Some(entry) = by_key.get_mut(client) else { return };
         change(entry, index);
-        let is_first = clients.mark_changed(client);
+        let is_first = entry.mark_changed(client, changed);
         drop(clients);
         self.notify(is_first);
     }

@@ -110,6 +110,9 @@ impl<M: Message + Default> Messages<M> {
 
     /// Decodes the next message if it is complete. If not, all bytes so far are processed.
     fn take(&mut self) -> Result<Option<M>, ReadError> {
+        if let Some(message) = self.take_whole() {
+            return decode(message).map(Some);
+        }
         self.fill(PREFIX);
         let Some(length) = length(&self.buffer) else { return Ok(None) };
         if self.buffer.first() != Some(&0) {
@@ -132,7 +135,16 @@ impl<M: Message + Default> Messages<M> {
         let mut message = std::mem::take(&mut self.buffer);
         (self.held, self.patience) = (None, None);
         message.advance(size(PREFIX));
-        M::decode(message).map(Some).map_err(|error| unreadable(&error.to_string()))
+        decode(message).map(Some)
+    }
+
+    /// The next message, without a copy, if all of it has just arrived, as nearly every message does.
+    fn take_whole(&mut self) -> Option<Bytes> {
+        let length = length(&self.data).filter(|length| *length <= self.limit)?;
+        let is_whole = self.buffer.is_empty()
+            && self.data.first() == Some(&0)
+            && self.data.len() >= size(PREFIX + length);
+        is_whole.then(|| self.data.split_to(size(PREFIX + length)).split_off(size(PREFIX)))
     }
 
     /// The number of bytes that the buffer lacks to have `whole`.
@@ -160,6 +172,10 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         *self.left = self.left.saturating_sub(self.since.elapsed());
     }
+}
+
+fn decode<M: Message + Default>(message: impl bytes::Buf) -> Result<M, ReadError> {
+    M::decode(message).map_err(|error| unreadable(&error.to_string()))
 }
 
 /// The length of the message that begins here, if it has arrived.

@@ -46,7 +46,7 @@ impl Hub {
         }
         clients.last_stream += 1;
         let stream = clients.last_stream;
-        let Clients { by_key, index, .. } = &mut *clients;
+        let Clients { by_key, index, changed, .. } = &mut *clients;
         let entry = by_key.entry(Arc::clone(&client)).or_insert_with(|| Client {
             is_changed: false,
             set: watch::Sender::new(None),
@@ -93,7 +93,7 @@ impl Hub {
         let (disconnects, retries) = (entry.disconnects.subscribe(), entry.retries.subscribe());
         let names = SizeShare { all: Arc::clone(&entry.names), own: 0 };
         let exchanges = Arc::clone(&entry.exchanges);
-        let is_first = clients.mark_changed(&client);
+        let is_first = entry.mark_changed(&client, changed);
         drop(clients);
         self.notify(is_first);
         let hub = Arc::clone(self);

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ironmesh_xds_wire::{Node, ResourceType};
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tonic::Status;
@@ -124,7 +125,9 @@ impl Streams {
                 connection.initial_versions_compared();
             }
             let deadline = stream.deadline();
-            if let Some(deadline) = deadline.filter(|deadline| *deadline != timer.deadline()) {
+            // A timer that ends too early costs less than to set it for each push.
+            let is_late = |deadline: &Instant| *deadline < timer.deadline() || timer.is_elapsed();
+            if let Some(deadline) = deadline.filter(is_late) {
                 timer.as_mut().reset(deadline);
             }
             outputs = tokio::select! {
@@ -155,7 +158,11 @@ impl Streams {
                     let retries = Arc::clone(&connection.retries.borrow_and_update());
                     retries.iter().flat_map(|(of, name)| stream.on_retry(*of, name, Instant::now())).collect()
                 }
-                () = timer.as_mut(), if deadline.is_some() => stream.on_timeout(Instant::now()),
+                () = timer.as_mut(), if deadline.is_some() => {
+                    let now = Instant::now();
+                    let is_due = deadline.is_some_and(|deadline| now >= deadline);
+                    if is_due { stream.on_timeout(now) } else { Vec::new() }
+                }
                 end = end.as_mut() => break Err(end),
             };
         };
@@ -327,15 +334,7 @@ async fn deliver<V: Variant>(
                     connection.record_push(resource_type, frame.iter().map(Bytes::len).sum());
                     save_for_next_stream(stream, resource_type, connection);
                 }
-                let sent = timeout(SLOW_READER_DEADLINE, responses.send(frame)).await;
-                match sent {
-                    Ok(Ok(())) => {}
-                    Ok(Err(_)) => return Err(Status::cancelled("the client has disconnected")),
-                    Err(_) => {
-                        connection.counters().closed(CloseReason::SlowReader);
-                        return Err(Status::resource_exhausted("the client reads too slowly"));
-                    }
-                }
+                send(frame, connection, responses).await?;
             }
             StreamOutput::Acked(ack) => {
                 connection.counters().acked(ack.resource_type);
@@ -361,6 +360,26 @@ async fn deliver<V: Variant>(
         }
     }
     Ok(())
+}
+
+/// Adds a frame to the queue of the client, and waits for a slow reader as long as it may take.
+async fn send(
+    frame: Message,
+    connection: &Connection,
+    responses: &mpsc::Sender<Message>,
+) -> Result<(), Status> {
+    let has_left = || Status::cancelled("the client has disconnected");
+    // Nearly always there is room, and no timer is needed.
+    let frame = match responses.try_send(frame) {
+        Ok(()) => return Ok(()),
+        Err(TrySendError::Closed(_)) => return Err(has_left()),
+        Err(TrySendError::Full(frame)) => frame,
+    };
+    if let Ok(sent) = timeout(SLOW_READER_DEADLINE, responses.send(frame)).await {
+        return sent.map_err(|_| has_left());
+    }
+    connection.counters().closed(CloseReason::SlowReader);
+    Err(Status::resource_exhausted("the client reads too slowly"))
 }
 
 /// Logs a NACK: as a warning if it needs attention, and only once.
