@@ -23,6 +23,7 @@ mod measure;
 mod measured_control_plane;
 mod messages;
 mod node;
+pub mod noise;
 mod process;
 mod references;
 pub mod report;

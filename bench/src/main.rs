@@ -71,7 +71,7 @@ struct RunArguments {
     /// Fill Consul with this catalog, as SERVICESxINSTANCES
     #[arg(long, default_value = "1000x100")]
     catalog: Catalog,
-    /// Count idle queries to Consul for this many seconds
+    /// Let fleets and Consul be idle for this many seconds
     #[arg(long, default_value_t = 60)]
     steady: u64,
     #[command(flatten)]

@@ -42,9 +42,15 @@ impl Series {
 
 /// The median.
 pub(crate) fn median(durations: &[Duration]) -> Duration {
+    percentile(durations, 50)
+}
+
+/// The percentile by the nearest rank.
+pub(crate) fn percentile(durations: &[Duration], percent: usize) -> Duration {
     let mut sorted = durations.to_vec();
     sorted.sort();
-    sorted.get(sorted.len() / 2).copied().unwrap_or_default()
+    let index = (sorted.len().saturating_sub(1) * percent + 50) / 100;
+    sorted.get(index).copied().unwrap_or_default()
 }
 
 /// The clients that receive changes, and the time limits.

@@ -21,6 +21,7 @@ use crate::consul::Catalog;
 use crate::envoy::AckDelay;
 use crate::fleet::VERIFIED_AT_ONCE;
 use crate::messages::Variant;
+use crate::noise::{Noise, Spread};
 use crate::process::{allow_connections, machine};
 use crate::report::{Report, Row};
 use crate::shape::Shape;
@@ -60,7 +61,7 @@ pub struct RunOptions {
     pub shapes: Vec<Shape>,
     /// The catalog of Consul.
     pub catalog: Catalog,
-    /// How long idle queries to Consul are counted.
+    /// How long fleets and Consul are idle before their memory and queries count.
     pub steady: Duration,
     /// The xDS variant of the clients. The floor supports delta only, so SotW figures have no comparison.
     pub variant: Variant,
@@ -81,18 +82,15 @@ pub async fn run(options: &RunOptions) -> anyhow::Result<Report> {
     let begin = Instant::now();
     let machine = machine();
     let subject = version(&options.ironmesh).await?;
-    let (mut rows, mut warnings) = (Vec::<Row>::new(), Vec::new());
+    let (mut rows, mut spreads) = (Vec::<Row>::new(), Vec::new());
     let mut skipped = Vec::new();
     let of = |shape: &str, row| Row { shape: shape.to_owned(), ..row };
     if options.parts.contains(&Part::Fleets) {
         for shape in &options.shapes {
-            let of_shape = fleet(options, *shape).await?;
-            warnings.extend(floor_warnings(*shape, &of_shape));
+            let (of_shape, spread) = fleet(options, *shape).await?;
+            spreads.extend(spread);
             rows.extend(of_shape.into_iter().map(|row| of(&shape.to_string(), row)));
         }
-        compare_shapes(&mut rows);
-    } else {
-        warnings.push("the floor was not measured".to_owned());
     }
     if options.parts.contains(&Part::Policy) {
         let policy = large_policy::measure(options).await.context("with a large policy")?;
@@ -139,12 +137,12 @@ pub async fn run(options: &RunOptions) -> anyhow::Result<Report> {
         Variant::Sotw => "state of the world",
     };
     let seconds = begin.elapsed().as_secs_f64();
-    let counts = warnings.is_empty();
-    Ok(Report { machine, subject, variant, counts, warnings, skipped, rows, seconds })
+    let noise = Noise::judge(spreads);
+    Ok(Report { machine, subject, variant, noise, skipped, rows, seconds })
 }
 
 /// Measures a fleet.
-async fn fleet(options: &RunOptions, shape: Shape) -> anyhow::Result<Vec<Row>> {
+async fn fleet(options: &RunOptions, shape: Shape) -> anyhow::Result<(Vec<Row>, Option<Spread>)> {
     // Open files for the fleet, the floor's fleet and the compared clients. Without enough of them, or in SotW, which the
     // floor does not support, the fleet is measured without the floor.
     let connections = u64::try_from(shape.proxies)?;
@@ -155,47 +153,12 @@ async fn fleet(options: &RunOptions, shape: Shape) -> anyhow::Result<Vec<Row>> {
     }
     let mut bench = Bench::open(options, shape, has_floor).await?;
     let of_shape = bench.measure().await;
-    of_shape.with_context(|| bench.log_tail())
+    Ok((of_shape.with_context(|| bench.log_tail())?, bench.spread()))
 }
 
 const LARGE_POLICY: &str = "a policy of 1,000 services, 1,000 splits and 5,000 rules";
 const REAL_ENVOYS: &str = "two real Envoys";
 const REAL_CONSUL: &str = "a real Consul";
-
-/// The floor's figures on a quiet machine with two cores: milliseconds to the last ACK, microseconds per proxy, kilobytes
-/// per proxy.
-const QUIET: [(Shape, [f64; 3]); 2] = [
-    (Shape { proxies: 1000, services: 100 }, [25.0, 21.0, 72.0]),
-    (Shape { proxies: 500, services: 1000 }, [12.0, 20.0, 93.0]),
-];
-
-/// The warnings that the floor is slower than on a quiet machine.
-fn floor_warnings(shape: Shape, rows: &[Row]) -> Vec<String> {
-    let Some((_, quiet)) = QUIET.iter().find(|(of, _)| *of == shape) else {
-        return vec![format!("{shape}: the floor has no figures of a quiet machine")];
-    };
-    let mut warnings = Vec::new();
-    for (work, quiet) in [parts::TO_LAST, parts::CPU, parts::MEMORY].into_iter().zip(quiet) {
-        let row = rows.iter().find(|row| row.work == work);
-        let floor = row.and_then(|row| row.floor);
-        if floor.is_none_or(|floor| floor > quiet * 1.5) {
-            let floor = floor.map_or_else(|| "none".to_owned(), |floor| format!("{floor:.0}"));
-            warnings
-                .push(format!("{shape}, {work}: the floor is {floor}, on a quiet machine {quiet}"));
-        }
-    }
-    warnings
-}
-
-/// Compares the CPU time per proxy of both shapes: it must not grow with the number of services.
-fn compare_shapes(rows: &mut [Row]) {
-    let cpu: Vec<_> = rows.iter().filter(|row| row.work == parts::CPU).cloned().collect();
-    let [small, large] = &cpu[..] else { return };
-    let (small, shape) = (small.ours, large.shape.clone());
-    for row in rows.iter_mut().filter(|row| row.shape == shape && row.work == parts::CPU_OF_MORE) {
-        *row = row.clone().beside(small).at_most(1.15);
-    }
-}
 
 async fn version(ironmesh: &Path) -> anyhow::Result<String> {
     let output = Command::new(ironmesh).arg("--version").output().await;

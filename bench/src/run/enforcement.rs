@@ -18,7 +18,7 @@ use crate::report::{Row, milliseconds};
 const ROUNDS: usize = 25;
 /// The pause between two changes, which is longer than the debounce.
 const PAUSE: Duration = Duration::from_millis(120);
-const BUDGET: f64 = 20.0;
+const GOAL: f64 = 20.0;
 
 /// Measures with a store and a buyer, each with an Envoy.
 pub(super) async fn measure(
@@ -57,7 +57,7 @@ pub(super) async fn measure(
     }
     application.abort();
     let row = |work, times: &[Duration]| {
-        Row::new(work, "ms", milliseconds(median(times))).itself_at_most(BUDGET)
+        Row::new(work, "ms", milliseconds(median(times))).itself_at_most(GOAL)
     };
     Ok(vec![
         row("a grant is withdrawn: to the first denied request, median", &withdrawn),

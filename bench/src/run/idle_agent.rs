@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 use crate::process::{cpu, rss};
 use crate::report::Row;
 
-/// The budgets of an idle agent.
+/// The goals of an idle agent.
 const MEMORY_MIB: f64 = 15.0;
 const CPU_PERCENT: f64 = 0.1;
 const WAKEUPS_PER_SECOND: f64 = 1.0;

@@ -13,6 +13,7 @@ use crate::identity::{Identity, folders};
 use crate::measure::{Scope, Series, Storm, median, series, storm};
 use crate::measured_control_plane::MeasuredControlPlane;
 use crate::messages::Variant;
+use crate::noise::Spread;
 use crate::process::{cpu, cpu_since, rss};
 use crate::report::{Row, count, microseconds, milliseconds};
 use crate::shape::{CHANGING, GROWING, PRIVATE, Shape};
@@ -28,12 +29,13 @@ pub(super) struct Bench<'a> {
     floor: Option<(Floor, Fleet)>,
     /// The connections that ended because the runner killed the server.
     killed: u64,
+    /// How much the floor's changes vary.
+    spread: Option<Spread>,
 }
 
-pub(super) const TO_LAST: &str = "one service's endpoints change: to the last ACK, median";
-pub(super) const CPU: &str = "one change: server's CPU per proxy";
-pub(super) const CPU_OF_MORE: &str = "one change: CPU per proxy, beside fewer services";
-pub(super) const MEMORY: &str = "memory per connected, configured proxy";
+const TO_LAST: &str = "one service's endpoints change: to the last ACK, median";
+const CPU: &str = "one change: server's CPU per proxy";
+const MEMORY: &str = "memory per connected, configured proxy";
 
 /// The measurements of the control plane and of the floor.
 struct Both<T> {
@@ -47,6 +49,22 @@ impl<T> Both<T> {
     }
 }
 
+/// The resident memory of a server, in bytes.
+#[derive(Debug, Clone, Copy)]
+struct Memory {
+    /// Without connections.
+    empty: u64,
+    /// With all proxies configured for the first time.
+    full: u64,
+}
+
+impl Memory {
+    /// Kilobytes per proxy, of `n`, when the server has `resident` bytes.
+    fn per_proxy(self, resident: u64, n: f64) -> f64 {
+        count(resident.saturating_sub(self.empty)) / 1e3 / n
+    }
+}
+
 impl<'a> Bench<'a> {
     pub(super) async fn open(
         options: &'a RunOptions,
@@ -55,7 +73,11 @@ impl<'a> Bench<'a> {
     ) -> anyhow::Result<Self> {
         let subject = MeasuredControlPlane::start(&options.ironmesh, shape).await?;
         let fleet = Fleet::new(Vec::new(), options.variant, options.delay);
-        Ok(Self { options, shape, subject, fleet, has_floor, floor: None, killed: 0 })
+        Ok(Self { options, shape, subject, fleet, has_floor, floor: None, killed: 0, spread: None })
+    }
+
+    pub(super) fn spread(&self) -> Option<Spread> {
+        self.spread.clone()
     }
 
     pub(super) fn log_tail(&self) -> String {
@@ -85,6 +107,7 @@ impl<'a> Bench<'a> {
         self.faults(&mut rows).await?;
         self.churn(&mut rows, &memory).await?;
         self.storms(&mut rows).await?;
+        self.idle(&mut rows, &memory).await?;
         let patience = self.options.patience;
         let verified = self.fleet.verify(self.subject.xds(), patience).await?;
         ensure!(verified == self.shape.proxies, "{verified} clients were compared");
@@ -105,7 +128,7 @@ impl<'a> Bench<'a> {
         &mut self,
         identities: Vec<Identity>,
         rows: &mut Vec<Row>,
-    ) -> anyhow::Result<Both<u64>> {
+    ) -> anyhow::Result<Both<Memory>> {
         let (server, patience) = (self.subject.id()?, self.options.patience);
         let (variant, delay) = (self.options.variant, self.options.delay);
         let empty = rss(server)?;
@@ -118,40 +141,38 @@ impl<'a> Bench<'a> {
         let first =
             Storm { time: end - begin, cpu: cpu_since(server, cpu_before)?, ..Storm::default() };
         let full = rss(server)?;
-        let per_proxy = |full: u64, empty: u64| count(full.saturating_sub(empty)) / 1e3 / self.n();
-        let mut memory = Row::new(MEMORY, "KB", per_proxy(full, empty));
-
+        let mut memory = Both { ours: Memory { empty, full }, floor: None };
         let own = count(self.fleet.distinct_bytes()) / 1e3 / self.n();
         let ours = storm(&self.fleet, xds, server, true, self.scope(Duration::ZERO)).await?;
         let mut both = Both { ours, floor: None };
-        let mut resident = Both { ours: full, floor: None };
         if self.has_floor {
             let floor = self.open_floor().await?;
             let (id, address) = (floor.0.id()?, floor.0.address());
             let empty = rss(id)?;
             let begun = storm(&floor.1, address, id, true, self.scope(Duration::ZERO)).await?;
-            let full = rss(id)?;
-            memory = memory.floor(Some(per_proxy(full, empty))).at_most(1.3);
+            memory.floor = Some(Memory { empty, full: rss(id)? });
             both.floor = Some(begun);
-            resident.floor = Some(full);
             self.floor = Some(floor);
         }
-        rows.push(memory);
+        let n = self.n();
+        rows.push(memory.row(MEMORY, "KB", |m| m.per_proxy(m.full, n)).at_most(MEMORY_GOAL));
         let work = "distinct contents that proxies received: per proxy";
         rows.push(Row::new(work, "KB", own));
         let work = "all connect fresh: to the last configured";
         rows.push(both.row(work, "ms", |storm| milliseconds(storm.time)));
-        let n = self.n();
         let work = "all connect fresh: server's CPU per proxy";
-        rows.push(both.row(work, "us", |storm| microseconds(storm.cpu) / n));
+        let fresh = both.row(work, "us", |storm| microseconds(storm.cpu) / n);
+        let cpu_of_fresh = fresh.ours;
+        rows.push(fresh.at_most(2.0));
         rows.push(both.row("all connect fresh: received per proxy", "KB", |storm| {
             count(storm.counts.bytes) / 1e3 / n
         }));
         let work = "all connect for the first time: to the last configured";
         rows.push(Row::new(work, "ms", milliseconds(first.time)));
-        let work = "all connect for the first time: server's CPU per proxy";
-        rows.push(Row::new(work, "us", microseconds(first.cpu) / n));
-        Ok(resident)
+        let work = "all connect for the first time: CPU per proxy, beside fresh";
+        let first = Row::new(work, "us", microseconds(first.cpu) / n);
+        rows.push(first.beside(cpu_of_fresh).at_most(2.0));
+        Ok(memory)
     }
 
     fn n(&self) -> f64 {
@@ -197,15 +218,14 @@ impl<'a> Bench<'a> {
             }
         }
         let sets = self.subject.metric("ironmesh_xds_sets").await? - sets;
-        rows.push(both.row(TO_LAST, "ms", |s| milliseconds(median(&s.to_last))).at_most(2.0));
+        rows.push(both.row(TO_LAST, "ms", |s| milliseconds(median(&s.to_last))).at_most(1.2));
+        self.spread = both.floor.as_ref().map(|s| Spread::of(self.shape.to_string(), &s.to_last));
         let slowest =
             |s: &Series| milliseconds(s.to_last.iter().max().copied().unwrap_or_default());
         rows.push(both.row("one change: to the last ACK, the slowest", "ms", slowest));
         let work = "one change: to the first proxy that receives it, median";
         rows.push(both.row(work, "ms", |s| milliseconds(median(&s.to_first))));
-        let cpu = both.row(CPU, "us", |s| microseconds(s.cpu_each())).at_most(2.0);
-        rows.push(Row { work: CPU_OF_MORE, ..Row::new("", "us", cpu.ours) });
-        rows.push(cpu);
+        rows.push(both.row(CPU, "us", |s| microseconds(s.cpu_each())).at_most(1.3));
         let events = count(both.ours.to_last.len() as u64);
         let n = self.n();
         rows.push(both.row("one change: received per proxy", "bytes", |s| {
@@ -245,16 +265,16 @@ impl<'a> Bench<'a> {
         let work = "a change for few proxies: to the last ACK, median";
         rows.push(Row::new(work, "ms", milliseconds(median(&few.to_last))));
         let work = "a change for few proxies: CPU per receiving proxy, beside all";
-        let row = Row::new(work, "us", microseconds(few.cpu_each()));
-        rows.push(row.beside(all).at_most(1.15));
+        rows.push(Row::new(work, "us", microseconds(few.cpu_each())).beside(all));
         // The difference between all and few is the cost of each further proxy; the rest is the fixed cost.
         let (receivers, n) = (count(clients as u64), self.n());
         let of_few = microseconds(few.cpu_each()) * receivers;
         let each = (all * n - of_few) / (n - receivers);
         let work = "one change: marginal CPU per proxy";
         rows.push(Row::new(work, "us", each));
-        let work = "one change: fixed CPU";
-        rows.push(Row::new(work, "us", of_few - receivers * each));
+        let work = "one edited document: CPU of the change itself";
+        let row = Row::new(work, "ms", (of_few - receivers * each) / 1e3);
+        rows.push(row.itself_at_most(3.0));
         let events = count(few.to_last.len() as u64);
         let work = "a change for few proxies: responses to others";
         let stray = few.counts.responses.saturating_sub((clients * few.to_last.len()) as u64);
@@ -282,7 +302,7 @@ impl<'a> Bench<'a> {
         rows.push(Row::new(work, "ms", milliseconds(median(&series.to_last))));
         let floor = rows.iter().find(|row| row.work == CPU).and_then(|row| row.floor);
         let work = "a new proxy: server's CPU per receiving proxy";
-        rows.push(Row::new(work, "us", microseconds(series.cpu_each())).floor(floor));
+        rows.push(Row::new(work, "us", microseconds(series.cpu_each())).floor(floor).at_most(1.5));
         Ok(())
     }
 
@@ -312,28 +332,48 @@ impl<'a> Bench<'a> {
         let (without, with) = (median(&without.to_last), median(&with.to_last));
         let work = "1 % NACK, are silent or slow: others' last ACK, beside none";
         let row = Row::new(work, "ms", milliseconds(with));
-        rows.push(row.beside(milliseconds(without)).at_most(1.1));
+        rows.push(row.beside(milliseconds(without)).at_most(1.05));
         Ok(())
     }
 
-    /// Measures the memory after repeated reconnects.
-    async fn churn(&mut self, rows: &mut Vec<Row>, before: &Both<u64>) -> anyhow::Result<()> {
+    /// Measures the memory after repeated reconnects and changes.
+    async fn churn(&mut self, rows: &mut Vec<Row>, begun: &Both<Memory>) -> anyhow::Result<()> {
         let (xds, server) = (self.subject.xds(), self.subject.id()?);
         let mut after_first = None;
         for _ in 0..=self.options.storms {
             self.fleet.connect(xds, false);
             self.fleet.all_configured(self.options.patience).await?;
             self.change_all(self.scope(PAUSE), 2).await?;
+            if let Some((floor, fleet)) = &self.floor {
+                fleet.connect(floor.address(), false);
+                fleet.all_configured(self.options.patience).await?;
+            }
+            self.change_floor(self.scope(PAUSE), 2).await?;
             after_first.get_or_insert(rss(server)?);
         }
+        rows.push(self.memory("memory per proxy after changes and reconnects", begun)?);
         let after = rss(server)?;
-        let work = "memory after changes and storms, beside the first connection";
-        let row = Row::new(work, "MB", count(after) / 1e6).beside(count(before.ours) / 1e6);
-        rows.push(row);
-        let work = "memory after changes and storms, beside the first storm";
+        let work = "memory after changes and reconnects, beside the first reconnect";
         let first = after_first.unwrap_or(after);
         rows.push(Row::new(work, "MB", count(after) / 1e6).beside(count(first) / 1e6).at_most(1.1));
         Ok(())
+    }
+
+    /// Measures the memory after some time without changes. Both servers were restarted by the storms.
+    async fn idle(&self, rows: &mut Vec<Row>, begun: &Both<Memory>) -> anyhow::Result<()> {
+        sleep(self.options.steady).await;
+        rows.push(self.memory("memory per proxy after storms, idle", begun)?);
+        Ok(())
+    }
+
+    /// The resident memory of each server, beyond that without connections.
+    fn memory(&self, work: &'static str, begun: &Both<Memory>) -> anyhow::Result<Row> {
+        let n = self.n();
+        let ours = begun.ours.per_proxy(rss(self.subject.id()?)?, n);
+        let floor = self.floor.as_ref().zip(begun.floor);
+        let floor =
+            floor.map(|((floor, _), begun)| anyhow::Ok(begun.per_proxy(rss(floor.id()?)?, n)));
+        Ok(Row::new(work, "KB", ours).floor(floor.transpose()?).at_most(MEMORY_GOAL))
     }
 
     /// Kills and restarts the server, with one changed endpoint, and reconnects all clients at once. The storm ends when
@@ -367,9 +407,10 @@ impl<'a> Bench<'a> {
             median(&storms.iter().map(of).collect::<Vec<_>>())
         };
         let work = "SIGKILL, restart, all connect again: to the last ACK";
-        rows.push(both.row(work, "ms", |s| milliseconds(of(s, |s| s.time))).at_most(2.0));
+        rows.push(both.row(work, "ms", |s| milliseconds(of(s, |s| s.time))).at_most(1.3));
         let work = "SIGKILL, restart: server's CPU per proxy";
-        rows.push(both.row(work, "us", |s| microseconds(of(s, |s| s.cpu)) / n));
+        let cpu = both.row(work, "us", |s| microseconds(of(s, |s| s.cpu)) / n);
+        rows.push(cpu.at_most(2.0));
         let again =
             |storm: &Storm| storm.counts.resources.saturating_sub(self.shape.proxies as u64);
         let again: u64 = both.ours.iter().map(again).sum();
@@ -392,5 +433,7 @@ impl<'a> Bench<'a> {
     }
 }
 
+/// The limit of the memory per proxy, relative to the floor.
+const MEMORY_GOAL: f64 = 1.3;
 /// The pause between two changes, which is longer than the debounce.
 const PAUSE: Duration = Duration::from_millis(120);
