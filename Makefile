@@ -114,7 +114,7 @@ test-long-fuzz:
 
 # Builds its own binaries in release: the first build takes minutes, the measurement about six. IRONMESH_BIN
 # is the debug build of the tests, so this goal ignores it.
-bench: envoy ## Measure with simulated Envoys, next to the floor; ARGS="--part fleets --shape 1000x100 --output json"
+bench: envoy ## Measure with simulated Envoys, next to the floor; ARGS="--part fleets --shape 1000x100 --json FILE --plots DIR"
 	@scripts/get-consul.sh || echo "make bench: continuing without Consul; its part is skipped" >&2
 	@echo "building for release (up to ten minutes at first)" >&2
 	@cargo build --release --package ironmesh --package ironmesh-bench

@@ -24,6 +24,7 @@ mod measured_control_plane;
 mod messages;
 mod node;
 pub mod noise;
+pub mod plots;
 mod process;
 mod references;
 pub mod report;

@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use ironmesh_bench::run::{Part, RunOptions, run};
 use ironmesh_bench::{
     AckDelay, Catalog, Faults, Fleet, Identity, Shape, Variant, allow_connections, floor, folders,
+    plots,
 };
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
@@ -85,6 +86,12 @@ struct RunArguments {
     /// Kill the control plane and reconnect all clients this many times
     #[arg(long, default_value_t = 3)]
     storms: usize,
+    /// Write the report to FILE as JSON, besides printing it
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write plots of the report to DIR, as SVG
+    #[arg(long, value_name = "DIR")]
+    plots: Option<PathBuf>,
     /// Fail if any step takes longer than this many seconds
     #[arg(long, default_value_t = 120)]
     patience: u64,
@@ -206,9 +213,16 @@ async fn measure(arguments: RunArguments, output: Output) -> anyhow::Result<()> 
         patience: Duration::from_secs(arguments.patience),
     };
     let report = run(&options).await?;
+    let json = serde_json::to_string_pretty(&report)?;
     match output {
         Output::Text => print!("{report}"),
-        Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),
+        Output::Json => println!("{json}"),
+    }
+    if let Some(file) = arguments.json {
+        fs_err::write(file, json)?;
+    }
+    if let Some(folder) = arguments.plots {
+        plots::write(&folder, &report)?;
     }
     Ok(())
 }
