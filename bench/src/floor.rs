@@ -3,11 +3,8 @@
 //!
 //! It is a separate process, so that its CPU time and memory are separate from those of the generator.
 
-mod child;
 mod connection;
 mod frames;
 mod server;
 
-pub(crate) use child::Floor;
-pub(crate) use frames::write_recording;
 pub use server::{FloorOptions, serve};

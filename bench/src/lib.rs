@@ -26,10 +26,12 @@ mod node;
 pub mod noise;
 pub mod plots;
 mod process;
+mod recording;
 mod references;
 pub mod report;
 pub mod run;
 mod shape;
+mod target;
 mod totals;
 
 pub use client::Faults;
@@ -41,4 +43,5 @@ pub use library::ResourceContent;
 pub use messages::Variant;
 pub use process::allow_connections;
 pub use shape::Shape;
+pub use target::CONTRACT;
 pub use totals::{Arrival, Counts, Watch};

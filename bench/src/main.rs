@@ -8,8 +8,8 @@ use anyhow::{Context, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ironmesh_bench::run::{Part, RunOptions, run};
 use ironmesh_bench::{
-    AckDelay, Catalog, Faults, Fleet, Identity, Shape, Variant, allow_connections, floor, folders,
-    plots,
+    AckDelay, CONTRACT, Catalog, Faults, Fleet, Identity, Shape, Variant, allow_connections, floor,
+    folders, plots,
 };
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
@@ -40,11 +40,11 @@ enum Output {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Start a control plane and the floor, and measure both
+    #[command(after_long_help = CONTRACT)]
     Run(RunArguments),
     /// Connect simulated Envoys to a running control plane
     Join(JoinArguments),
-    /// Run the reference server; `run` starts it
-    #[command(hide = true)]
+    /// Run the reference server, by the contract of `run --target`
     Floor(floor::FloorOptions),
 }
 
@@ -56,6 +56,10 @@ struct RunArguments {
     /// Measure this ironmesh binary
     #[arg(long, env = "IRONMESH_BIN", default_value = "target/release/ironmesh")]
     ironmesh: PathBuf,
+    /// Measure the control plane that this command runs, instead of ironmesh, which then only prepares it; `--help`
+    /// ends with the contract
+    #[arg(long, value_name = "CMD")]
+    target: Option<String>,
     /// Use this Envoy; parts that need it are skipped if it does not exist
     #[arg(long, env = "ENVOY_BIN", default_value = ".tools/envoy")]
     envoy: PathBuf,
@@ -201,6 +205,7 @@ async fn measure(arguments: RunArguments, output: Output) -> anyhow::Result<()> 
         envoy: arguments.envoy,
         own_program: std::env::current_exe()?,
         consul: arguments.consul,
+        target: arguments.target,
         parts: arguments.parts,
         shapes: arguments.shapes,
         catalog: arguments.catalog,

@@ -7,7 +7,9 @@ mod large_policy;
 mod machines;
 mod operations;
 mod parts;
+mod peer;
 mod reports;
+mod target;
 mod traffic;
 
 use std::path::{Path, PathBuf};
@@ -55,6 +57,8 @@ pub struct RunOptions {
     pub envoy: PathBuf,
     /// A real Consul.
     pub consul: PathBuf,
+    /// A command that runs another control plane, which is measured instead.
+    pub target: Option<String>,
     /// Which parts are run.
     pub parts: Vec<Part>,
     /// The fleets.
@@ -81,27 +85,36 @@ pub struct RunOptions {
 pub async fn run(options: &RunOptions) -> anyhow::Result<Report> {
     let begin = Instant::now();
     let machine = machine();
-    let subject = version(&options.ironmesh).await?;
+    let mut subject = version(&options.ironmesh).await?;
     let (mut rows, mut spreads) = (Vec::<Row>::new(), Vec::new());
     let mut skipped = Vec::new();
     let of = |shape: &str, row| Row { shape: shape.to_owned(), ..row };
-    if options.parts.contains(&Part::Fleets) {
+    let has_part = |part| options.target.is_none() && options.parts.contains(&part);
+    if let Some(target) = &options.target {
+        for shape in &options.shapes {
+            let (of_shape, spread) = target::measure(options, target, *shape).await?;
+            spreads.extend(spread);
+            rows.extend(of_shape.into_iter().map(|row| of(&shape.to_string(), row)));
+        }
+        subject.clone_from(target);
+    }
+    if has_part(Part::Fleets) {
         for shape in &options.shapes {
             let (of_shape, spread) = fleet(options, *shape).await?;
             spreads.extend(spread);
             rows.extend(of_shape.into_iter().map(|row| of(&shape.to_string(), row)));
         }
     }
-    if options.parts.contains(&Part::Policy) {
+    if has_part(Part::Policy) {
         let policy = large_policy::measure(options).await.context("with a large policy")?;
         rows.extend(policy.into_iter().map(|row| of(LARGE_POLICY, row)));
     }
-    if options.parts.contains(&Part::Operations) {
+    if has_part(Part::Operations) {
         let operations = operations::measure(options).await.context("with operators' requests")?;
         let shape = operations::SHAPE.to_string();
         rows.extend(operations.into_iter().map(|row| of(&shape, row)));
     }
-    if options.parts.contains(&Part::Machines) {
+    if has_part(Part::Machines) {
         let machines = machines::measure(options).await.context("with machines that enroll")?;
         let shape = machines::SHAPE.to_string();
         rows.extend(machines.into_iter().map(|row| of(&shape, row)));
@@ -113,15 +126,13 @@ pub async fn run(options: &RunOptions) -> anyhow::Result<Report> {
         }
         has
     };
-    if options.parts.contains(&Part::Grants)
-        && has(REAL_ENVOYS, &options.envoy, "`make envoy` fetches it")
-    {
+    if has_part(Part::Grants) && has(REAL_ENVOYS, &options.envoy, "`make envoy` fetches it") {
         let enforcement =
             enforcement::measure(&options.ironmesh, &options.envoy, options.patience).await;
         let enforcement = enforcement.context("with real Envoys")?;
         rows.extend(enforcement.into_iter().map(|row| of(REAL_ENVOYS, row)));
     }
-    if options.parts.contains(&Part::Consul)
+    if has_part(Part::Consul)
         && has(REAL_CONSUL, &options.consul, "`scripts/get-consul.sh` fetches it")
     {
         has(

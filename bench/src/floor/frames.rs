@@ -1,7 +1,6 @@
-//! The frames of the floor: the resources of one client of a control plane, encoded once.
+//! The frames of the floor: the resources of a recording, encoded once.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use anyhow::Context;
 use bytes::Bytes;
@@ -9,73 +8,48 @@ use ironmesh_xds_wire::ResourceType;
 use ironmesh_xds_wire::pb::envoy::service::discovery::v3 as discovery;
 use ironmesh_xds_wire::pb::google::protobuf::Any;
 use prost::Message;
-use serde::{Deserialize, Serialize};
 
-use crate::envoy::Holdings;
 use crate::messages::prefix;
-use crate::shape::CHANGING;
-
-/// A recorded resource.
-#[derive(Debug, Serialize, Deserialize)]
-struct Recorded {
-    type_url: String,
-    name: String,
-    version: String,
-    body: Vec<u8>,
-}
-
-/// Writes the resources of a client to a file.
-pub(crate) fn write_recording(path: &Path, holdings: &Holdings) -> anyhow::Result<()> {
-    let all = holdings.iter().flat_map(|(resource_type, resources)| {
-        resources.values().map(|known| Recorded {
-            type_url: resource_type.url().to_owned(),
-            name: (*known.name).to_owned(),
-            version: (*known.version).to_owned(),
-            body: known.body.as_deref().unwrap_or_default().to_vec(),
-        })
-    });
-    Ok(fs_err::write(path, serde_json::to_vec(&all.collect::<Vec<_>>())?)?)
-}
+use crate::recording::{Recorded, Recording};
 
 /// Pre-encoded frames.
 #[derive(Debug)]
 pub(crate) struct Frames {
     /// All resources of a type, as one frame.
     pub(crate) by_type: BTreeMap<ResourceType, Bytes>,
+    /// The type of the changing resource.
+    pub(crate) changing_type: ResourceType,
     /// The changing resource, in two alternating contents.
     pub(crate) changing: [Bytes; 2],
 }
 
 impl Frames {
-    /// Reads a recording.
-    pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
-        let all: Vec<Recorded> = serde_json::from_slice(&fs_err::read(path)?)?;
+    /// Encodes a recording.
+    pub(crate) fn new(recording: Recording) -> anyhow::Result<Self> {
+        let first = recording.resources.iter().find(|one| recording.is_changing(one)).cloned();
+        let first = first.context("the recording has no changing resource")?;
+        let changing_type = resource_type(&first)?;
+        let contents = [first, recording.changed];
+        let changing = contents.map(|one| frame(changing_type, vec![resource(one)]));
         let mut by_type: BTreeMap<_, Vec<discovery::Resource>> = BTreeMap::new();
-        let mut changing = None;
-        for one in all {
-            let resource_type = ResourceType::from_url(&one.type_url);
-            let resource_type = resource_type.context("a recording of an unknown type")?;
-            let resource = discovery::Resource {
-                name: one.name,
-                version: one.version,
-                resource: Some(Any { type_url: one.type_url, value: one.body }),
-                ..discovery::Resource::default()
-            };
-            if resource_type == ResourceType::Endpoint && resource.name == CHANGING {
-                changing = Some(resource.clone());
-            }
-            by_type.entry(resource_type).or_default().push(resource);
+        for one in recording.resources {
+            by_type.entry(resource_type(&one)?).or_default().push(resource(one));
         }
-        let first = changing.with_context(|| format!("the recording has no `{CHANGING}`"))?;
-        let mut second = first.clone();
-        second.version = second.version.chars().rev().collect();
-        // The name a second time: protobuf keeps the last value, so the meaning is the same in different bytes.
-        if let Some(body) = &mut second.resource {
-            prost::encoding::string::encode(1, &second.name, &mut body.value);
-        }
-        let changing = [first, second].map(|one| frame(ResourceType::Endpoint, vec![one]));
         let by_type = by_type.into_iter().map(|(t, resources)| (t, frame(t, resources))).collect();
-        Ok(Self { by_type, changing })
+        Ok(Self { by_type, changing_type, changing })
+    }
+}
+
+fn resource_type(one: &Recorded) -> anyhow::Result<ResourceType> {
+    ResourceType::from_url(&one.type_url).context("a recording of an unknown type")
+}
+
+fn resource(one: Recorded) -> discovery::Resource {
+    discovery::Resource {
+        name: one.name,
+        version: one.version,
+        resource: Some(Any { type_url: one.type_url, value: one.body }),
+        ..discovery::Resource::default()
     }
 }
 

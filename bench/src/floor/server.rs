@@ -8,15 +8,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
-use anyhow::Context;
 use bytes::Bytes;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
-use ironmesh_catalog::{CertificateStore, Domain, TrustBundle, TrustDomain};
-use ironmesh_cert::tls::server_config;
-use ironmesh_cert::{Authority, ServerNames};
-use ironmesh_store::{KeyEncryptionKey, Store};
+use ironmesh_catalog::TrustBundle;
+use ironmesh_cert::tls;
 use ironmesh_xds_wire::ResourceType;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio_rustls::TlsAcceptor;
@@ -29,33 +29,37 @@ use tower_service::Service;
 use super::connection::Connection;
 use super::frames::Frames;
 use crate::messages::{DELTA_PATH, Deframer, Fields};
+use crate::recording::Recording;
 
-/// The options of the floor.
+/// The options of the floor, which are the contract of a target.
 #[derive(Debug, Clone, clap::Args)]
 pub struct FloorOptions {
-    /// Send the resources of this recording
-    #[arg(long)]
-    pub frames: PathBuf,
     /// Listen on this address
-    #[arg(long)]
+    #[arg(long, env = "BENCH_LISTEN")]
     pub listen: SocketAddr,
+    /// Present this certificate chain
+    #[arg(long, env = "BENCH_CERTIFICATE")]
+    pub certificate: PathBuf,
+    /// Use this private key
+    #[arg(long, env = "BENCH_KEY")]
+    pub key: PathBuf,
     /// Verify client certificates with these roots
-    #[arg(long)]
-    pub roots: PathBuf,
-    /// Keep the floor's own authority in this folder, and write its roots to `roots.pem` there
-    #[arg(long)]
-    pub state: PathBuf,
-    /// Start with the second content of the changing resource
-    #[arg(long)]
-    pub changed: bool,
+    #[arg(long, env = "BENCH_CLIENT_ROOTS")]
+    pub client_roots: PathBuf,
+    /// Send the resources of this recording
+    #[arg(long, env = "BENCH_RESOURCES")]
+    pub resources: PathBuf,
+    /// Start as after this many changes
+    #[arg(long, env = "BENCH_CHANGES", default_value_t = 0)]
+    pub changes: usize,
 }
 
 /// Serves until stdin ends. Each line on stdin triggers a change.
 #[expect(clippy::print_stdout, reason = "the parent process waits for the line")]
 pub async fn serve(options: FloorOptions) -> anyhow::Result<()> {
-    let tls = tls(&options)?;
-    let frames = Arc::new(Frames::read(&options.frames)?);
-    let changes = watch::Sender::new(usize::from(options.changed));
+    let tls = tls_settings(&options)?;
+    let frames = Arc::new(Frames::new(Recording::read(&options.resources)?)?);
+    let changes = watch::Sender::new(options.changes);
     let listener = TcpListener::bind(options.listen).await?;
     let (connections, incoming) = mpsc::channel(64);
     tokio::spawn(accept(listener, TlsAcceptor::from(tls), connections));
@@ -78,17 +82,24 @@ pub async fn serve(options: FloorOptions) -> anyhow::Result<()> {
     }
 }
 
-/// The TLS settings, made by the code of the control plane.
-fn tls(options: &FloorOptions) -> anyhow::Result<Arc<rustls::ServerConfig>> {
-    let is_old = Store::database_exists(&options.state);
-    let kek = KeyEncryptionKey::load_or_create(&options.state.with_extension("kek"), is_old)?;
-    let store = Store::open(&options.state, kek)?;
-    let (now, trust_domain) = (jiff::Timestamp::now(), TrustDomain::new(Domain::default()));
-    let authority = Authority::open(&store as &dyn CertificateStore, &trust_domain, now)?;
-    fs_err::write(options.state.join("roots.pem"), authority.trust_bundle().roots)?;
-    let certificate = authority.issue_control_plane_certificate(&ServerNames::default(), now)?;
-    let clients = TrustBundle { roots: fs_err::read_to_string(&options.roots)? };
-    server_config(&certificate, &clients).context("cannot configure TLS")
+/// The TLS settings, as those of the control plane.
+fn tls_settings(options: &FloorOptions) -> anyhow::Result<Arc<rustls::ServerConfig>> {
+    let read = |path: &PathBuf| fs_err::read(path);
+    let clients = TrustBundle { roots: fs_err::read_to_string(&options.client_roots)? };
+    let verifier = WebPkiClientVerifier::builder_with_provider(
+        Arc::new(tls::roots(&clients)?),
+        tls::provider(),
+    );
+    let (chain, key) = (read(&options.certificate)?, read(&options.key)?);
+    let chain = CertificateDer::pem_slice_iter(&chain).collect::<Result<_, _>>()?;
+    let mut config = rustls::ServerConfig::builder_with_provider(tls::provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_client_cert_verifier(verifier.build()?)
+        .with_single_cert(chain, PrivateKeyDer::from_pem_slice(&key)?)?;
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    config.send_tls13_tickets = 0;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    Ok(Arc::new(config))
 }
 
 async fn accept(
@@ -147,8 +158,9 @@ impl Service<http::Request<Body>> for Discovery {
 /// pushed at once.
 async fn stream(mut requests: Body, responses: mpsc::Sender<Bytes>, mut discovery: Discovery) {
     discovery.changes.mark_unchanged();
-    let (mut deframer, mut wants_endpoints) = (Deframer::default(), false);
-    let changing = |frames: &Frames, change: usize| frames.changing.get(change % 2).cloned();
+    let frames = Arc::clone(&discovery.frames);
+    let (mut deframer, mut wants_changing) = (Deframer::default(), false);
+    let changing = |change: usize| frames.changing.get(change % 2).cloned();
     loop {
         let mut outgoing = Vec::new();
         tokio::select! {
@@ -157,12 +169,17 @@ async fn stream(mut requests: Body, responses: mpsc::Sender<Bytes>, mut discover
                 let Ok(data) = data.into_data() else { return };
                 deframer.push(data, |message| {
                     let Some(subscription) = Subscription::read(&message) else { return };
-                    wants_endpoints |= subscription.resource_type == ResourceType::Endpoint;
-                    if !subscription.is_resumed {
-                        outgoing.extend(discovery.frames.by_type.get(&subscription.resource_type).cloned());
-                    } else if subscription.resource_type == ResourceType::Endpoint {
+                    let (resource_type, is_resumed) =
+                        (subscription.resource_type, subscription.is_resumed);
+                    if !is_resumed {
+                        outgoing.extend(frames.by_type.get(&resource_type).cloned());
+                    }
+                    if resource_type == frames.changing_type {
+                        wants_changing = true;
                         let change = *discovery.changes.borrow();
-                        outgoing.extend(changing(&discovery.frames, change));
+                        // The recording has the first content.
+                        let is_current = !is_resumed && change.is_multiple_of(2);
+                        outgoing.extend(changing(change).filter(|_| !is_current));
                     }
                 });
             }
@@ -171,8 +188,8 @@ async fn stream(mut requests: Body, responses: mpsc::Sender<Bytes>, mut discover
                 if changed.is_err() {
                     return;
                 }
-                if wants_endpoints {
-                    outgoing.extend(changing(&discovery.frames, change));
+                if wants_changing {
+                    outgoing.extend(changing(change));
                 }
             }
         }

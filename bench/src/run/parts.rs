@@ -6,10 +6,10 @@ use anyhow::{Context, ensure};
 use tokio::time::{Instant, sleep};
 
 use super::RunOptions;
+use super::peer::{Both, CPU, Memory, Peer, change_rows, fresh_rows, memory_row, storm_rows};
 use crate::client::Faults;
 use crate::fleet::Fleet;
-use crate::floor::{Floor, write_recording};
-use crate::identity::{Identity, folders};
+use crate::identity::Identity;
 use crate::measure::{Scope, Series, Storm, median, series, storm};
 use crate::measured_control_plane::MeasuredControlPlane;
 use crate::messages::Variant;
@@ -17,6 +17,7 @@ use crate::noise::Spread;
 use crate::process::{cpu, cpu_since, rss};
 use crate::report::{Row, count, microseconds, milliseconds};
 use crate::shape::{CHANGING, GROWING, PRIVATE, Shape};
+use crate::target::{Contract, Program};
 
 /// A control plane and the floor, each with the same fleet.
 pub(super) struct Bench<'a> {
@@ -26,44 +27,14 @@ pub(super) struct Bench<'a> {
     fleet: Fleet,
     /// Whether the floor is measured, too.
     has_floor: bool,
-    floor: Option<(Floor, Fleet)>,
+    floor: Option<Peer>,
     /// The connections that ended because the runner killed the server.
     killed: u64,
     /// How much the floor's changes vary.
     spread: Option<Spread>,
 }
 
-const TO_LAST: &str = "one service's endpoints change: to the last ACK, median";
-const CPU: &str = "one change: server's CPU per proxy";
-const MEMORY: &str = "memory per connected, configured proxy";
-
-/// The measurements of the control plane and of the floor.
-struct Both<T> {
-    ours: T,
-    floor: Option<T>,
-}
-
-impl<T> Both<T> {
-    fn row(&self, work: &'static str, unit: &'static str, figure: impl Fn(&T) -> f64) -> Row {
-        Row::new(work, unit, figure(&self.ours)).floor(self.floor.as_ref().map(figure))
-    }
-}
-
-/// The resident memory of a server, in bytes.
-#[derive(Debug, Clone, Copy)]
-struct Memory {
-    /// Without connections.
-    empty: u64,
-    /// With all proxies configured for the first time.
-    full: u64,
-}
-
-impl Memory {
-    /// Kilobytes per proxy, of `n`, when the server has `resident` bytes.
-    fn per_proxy(self, resident: u64, n: f64) -> f64 {
-        count(resident.saturating_sub(self.empty)) / 1e3 / n
-    }
-}
+pub(super) const MEMORY: &str = "memory per connected, configured proxy";
 
 impl<'a> Bench<'a> {
     pub(super) async fn open(
@@ -105,9 +76,9 @@ impl<'a> Bench<'a> {
         self.few(&mut rows).await?;
         self.additions(&mut rows).await?;
         self.faults(&mut rows).await?;
-        self.churn(&mut rows, &memory).await?;
+        self.churn(&mut rows, memory.ours).await?;
         self.storms(&mut rows).await?;
-        self.idle(&mut rows, &memory).await?;
+        self.idle(&mut rows, memory.ours).await?;
         let patience = self.options.patience;
         let verified = self.fleet.verify(self.subject.xds(), patience).await?;
         ensure!(verified == self.shape.proxies, "{verified} clients were compared");
@@ -147,31 +118,21 @@ impl<'a> Bench<'a> {
         let mut both = Both { ours, floor: None };
         if self.has_floor {
             let floor = self.open_floor().await?;
-            let (id, address) = (floor.0.id()?, floor.0.address());
-            let empty = rss(id)?;
-            let begun = storm(&floor.1, address, id, true, self.scope(Duration::ZERO)).await?;
-            memory.floor = Some(Memory { empty, full: rss(id)? });
-            both.floor = Some(begun);
+            both.floor = Some(floor.connect(self.scope(Duration::ZERO)).await?);
+            memory.floor = Some(floor.memory()?);
             self.floor = Some(floor);
         }
         let n = self.n();
-        rows.push(memory.row(MEMORY, "KB", |m| m.per_proxy(m.full, n)).at_most(MEMORY_GOAL));
+        rows.push(memory_row(MEMORY, &memory, n));
         let work = "distinct contents that proxies received: per proxy";
         rows.push(Row::new(work, "KB", own));
-        let work = "all connect fresh: to the last configured";
-        rows.push(both.row(work, "ms", |storm| milliseconds(storm.time)));
-        let work = "all connect fresh: server's CPU per proxy";
-        let fresh = both.row(work, "us", |storm| microseconds(storm.cpu) / n);
-        let cpu_of_fresh = fresh.ours;
-        rows.push(fresh.at_most(2.0));
-        rows.push(both.row("all connect fresh: received per proxy", "KB", |storm| {
-            count(storm.counts.bytes) / 1e3 / n
-        }));
+        let fresh = fresh_rows(&both, n);
+        rows.extend(fresh);
         let work = "all connect for the first time: to the last configured";
         rows.push(Row::new(work, "ms", milliseconds(first.time)));
         let work = "all connect for the first time: CPU per proxy, beside fresh";
         let first = Row::new(work, "us", microseconds(first.cpu) / n);
-        rows.push(first.beside(cpu_of_fresh).at_most(2.0));
+        rows.push(first.beside(microseconds(both.ours.cpu) / n).at_most(2.0));
         Ok(memory)
     }
 
@@ -179,35 +140,21 @@ impl<'a> Bench<'a> {
         count(self.shape.proxies as u64)
     }
 
-    async fn open_floor(&self) -> anyhow::Result<(Floor, Fleet)> {
+    async fn open_floor(&self) -> anyhow::Result<Peer> {
         let options = self.options;
-        let holdings = self.fleet.record(self.subject.xds(), options.patience).await?;
-        let frames = self.subject.folder().join("frames.json");
-        write_recording(&frames, &holdings)?;
-        let roots = self.subject.first_proxy().join("ca.crt");
-        let floor =
-            Floor::start(&options.own_program, self.subject.folder(), &frames, &roots).await?;
-        let own_roots = floor.own_roots()?;
-        let mut identities = Vec::new();
-        for group in 0..self.shape.groups() {
-            for folder in folders(&self.subject.folder().join(format!("proxies/{group:04}")))? {
-                let mut identity = Identity::read(&folder, Some(&own_roots))?;
-                identity.metadata = self.shape.metadata(identities.len());
-                identities.push(identity);
-            }
-        }
-        Ok((floor, Fleet::new(identities, options.variant, options.delay)))
+        let contract = record(&self.fleet, &self.subject, self.shape, options.patience).await?;
+        let program = Program::Floor(options.own_program.clone());
+        Peer::start(program, &contract, self.shape, options).await
     }
 
     /// Changes the public service, alternately on the control plane and on the floor.
     async fn changes(&mut self, rows: &mut Vec<Row>) -> anyhow::Result<()> {
-        const ROUNDS: usize = 4;
         let scope = self.scope(PAUSE);
         let mut both = Both { ours: Series::default(), floor: None::<Series> };
         let sets = self.subject.metric("ironmesh_xds_sets").await?;
         // The first round warms up.
-        for round in 0..=ROUNDS {
-            let times = if round == 0 { 2 } else { self.options.events.div_ceil(ROUNDS) };
+        for round in 0..=CHANGE_ROUNDS {
+            let times = if round == 0 { 2 } else { self.options.events.div_ceil(CHANGE_ROUNDS) };
             let ours = self.change_all(scope, times).await?;
             let floor = self.change_floor(scope, times).await?;
             if round > 0 {
@@ -218,19 +165,9 @@ impl<'a> Bench<'a> {
             }
         }
         let sets = self.subject.metric("ironmesh_xds_sets").await? - sets;
-        rows.push(both.row(TO_LAST, "ms", |s| milliseconds(median(&s.to_last))).at_most(1.2));
         self.spread = both.floor.as_ref().map(|s| Spread::of(self.shape.to_string(), &s.to_last));
-        let slowest =
-            |s: &Series| milliseconds(s.to_last.iter().max().copied().unwrap_or_default());
-        rows.push(both.row("one change: to the last ACK, the slowest", "ms", slowest));
-        let work = "one change: to the first proxy that receives it, median";
-        rows.push(both.row(work, "ms", |s| milliseconds(median(&s.to_first))));
-        rows.push(both.row(CPU, "us", |s| microseconds(s.cpu_each())).at_most(1.3));
-        let events = count(both.ours.to_last.len() as u64);
-        let n = self.n();
-        rows.push(both.row("one change: received per proxy", "bytes", |s| {
-            count(s.counts.bytes) / events / n
-        }));
+        let (events, n) = (count(both.ours.to_last.len() as u64), self.n());
+        rows.extend(change_rows(&both, n));
         let work = "one change: responses per proxy";
         rows.push(Row::new(work, "each", count(both.ours.counts.responses) / events / n));
         let work = "one change: sets published per proxy";
@@ -248,9 +185,8 @@ impl<'a> Bench<'a> {
         scope: Scope<'_>,
         times: usize,
     ) -> anyhow::Result<Option<Series>> {
-        let Some((floor, fleet)) = &mut self.floor else { return Ok(None) };
-        let series = series(fleet, floor.id()?, scope, times, async || floor.change().await);
-        series.await.map(Some)
+        let Some(floor) = &mut self.floor else { return Ok(None) };
+        floor.changes(scope, times).await.map(Some)
     }
 
     /// Changes the private service.
@@ -337,16 +273,15 @@ impl<'a> Bench<'a> {
     }
 
     /// Measures the memory after repeated reconnects and changes.
-    async fn churn(&mut self, rows: &mut Vec<Row>, begun: &Both<Memory>) -> anyhow::Result<()> {
+    async fn churn(&mut self, rows: &mut Vec<Row>, begun: Memory) -> anyhow::Result<()> {
         let (xds, server) = (self.subject.xds(), self.subject.id()?);
         let mut after_first = None;
         for _ in 0..=self.options.storms {
             self.fleet.connect(xds, false);
             self.fleet.all_configured(self.options.patience).await?;
             self.change_all(self.scope(PAUSE), 2).await?;
-            if let Some((floor, fleet)) = &self.floor {
-                fleet.connect(floor.address(), false);
-                fleet.all_configured(self.options.patience).await?;
+            if let Some(floor) = &self.floor {
+                floor.reconnect(self.options.patience).await?;
             }
             self.change_floor(self.scope(PAUSE), 2).await?;
             after_first.get_or_insert(rss(server)?);
@@ -360,20 +295,17 @@ impl<'a> Bench<'a> {
     }
 
     /// Measures the memory after some time without changes. Both servers were restarted by the storms.
-    async fn idle(&self, rows: &mut Vec<Row>, begun: &Both<Memory>) -> anyhow::Result<()> {
+    async fn idle(&self, rows: &mut Vec<Row>, begun: Memory) -> anyhow::Result<()> {
         sleep(self.options.steady).await;
         rows.push(self.memory("memory per proxy after storms, idle", begun)?);
         Ok(())
     }
 
-    /// The resident memory of each server, beyond that without connections.
-    fn memory(&self, work: &'static str, begun: &Both<Memory>) -> anyhow::Result<Row> {
-        let n = self.n();
-        let ours = begun.ours.per_proxy(rss(self.subject.id()?)?, n);
-        let floor = self.floor.as_ref().zip(begun.floor);
-        let floor =
-            floor.map(|((floor, _), begun)| anyhow::Ok(begun.per_proxy(rss(floor.id()?)?, n)));
-        Ok(Row::new(work, "KB", ours).floor(floor.transpose()?).at_most(MEMORY_GOAL))
+    /// The memory of both servers now.
+    fn memory(&self, work: &'static str, begun: Memory) -> anyhow::Result<Row> {
+        let ours = Memory { full: rss(self.subject.id()?)?, ..begun };
+        let floor = self.floor.as_ref().map(Peer::memory).transpose()?;
+        Ok(memory_row(work, &Both { ours, floor }, self.n()))
     }
 
     /// Kills and restarts the server, with one changed endpoint, and reconnects all clients at once. The storm ends when
@@ -394,23 +326,12 @@ impl<'a> Bench<'a> {
             self.killed += self.fleet.counts().lost - lost;
             let (xds, server) = (self.subject.xds(), self.subject.id()?);
             both.ours.push(storm(&self.fleet, xds, server, false, scope).await?);
-            if let Some((floor, fleet)) = &mut self.floor {
-                floor.kill().await?;
-                fleet.disconnect();
-                floor.run_changed().await?;
-                let storm = storm(fleet, floor.address(), floor.id()?, false, scope).await?;
-                both.floor.get_or_insert_with(Vec::new).push(storm);
+            if let Some(floor) = &mut self.floor {
+                both.floor.get_or_insert_with(Vec::new).push(floor.storm(scope).await?);
             }
         }
         let n = self.n();
-        let of = |storms: &Vec<Storm>, of: fn(&Storm) -> Duration| {
-            median(&storms.iter().map(of).collect::<Vec<_>>())
-        };
-        let work = "SIGKILL, restart, all connect again: to the last ACK";
-        rows.push(both.row(work, "ms", |s| milliseconds(of(s, |s| s.time))).at_most(1.3));
-        let work = "SIGKILL, restart: server's CPU per proxy";
-        let cpu = both.row(work, "us", |s| microseconds(of(s, |s| s.cpu)) / n);
-        rows.push(cpu.at_most(2.0));
+        rows.extend(storm_rows(&both, n));
         let again =
             |storm: &Storm| storm.counts.resources.saturating_sub(self.shape.proxies as u64);
         let again: u64 = both.ours.iter().map(again).sum();
@@ -433,7 +354,19 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// The limit of the memory per proxy, relative to the floor.
-const MEMORY_GOAL: f64 = 1.3;
+/// Records the resources of the first client, for the targets of this fleet.
+pub(super) async fn record(
+    fleet: &Fleet,
+    subject: &MeasuredControlPlane,
+    shape: Shape,
+    patience: Duration,
+) -> anyhow::Result<Contract> {
+    let recorded = fleet.record(subject.xds(), patience).await?;
+    let (folder, roots) = (subject.folder(), subject.first_proxy().join("ca.crt"));
+    Contract::write(folder, &recorded, folder.join("proxies"), roots, shape.services)
+}
+
+/// The rounds of changes in which both sides alternate, after one that warms up.
+pub(super) const CHANGE_ROUNDS: usize = 4;
 /// The pause between two changes, which is longer than the debounce.
-const PAUSE: Duration = Duration::from_millis(120);
+pub(super) const PAUSE: Duration = Duration::from_millis(120);
