@@ -17,6 +17,7 @@ mod consul;
 mod envoy;
 mod fleet;
 pub mod floor;
+pub mod growth;
 mod identity;
 mod library;
 mod measure;

@@ -73,6 +73,9 @@ struct RunArguments {
         default_values = ["fleets", "policy", "operations", "grants", "consul"]
     )]
     parts: Vec<Part>,
+    /// Let the part `scale` have at most this many proxies, and half as many services
+    #[arg(long, default_value_t = 2000)]
+    scale: usize,
     /// Fill Consul with this catalog, as SERVICESxINSTANCES
     #[arg(long, default_value = "1000x100")]
     catalog: Catalog,
@@ -208,6 +211,7 @@ async fn measure(arguments: RunArguments, output: Output) -> anyhow::Result<()> 
         target: arguments.target,
         parts: arguments.parts,
         shapes: arguments.shapes,
+        scale: arguments.scale,
         catalog: arguments.catalog,
         steady: Duration::from_secs(arguments.steady),
         variant: arguments.clients.variant(),

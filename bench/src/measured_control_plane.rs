@@ -22,6 +22,8 @@ pub(crate) struct MeasuredControlPlane {
     program: PathBuf,
     host: Ipv4Addr,
     child: Option<Child>,
+    /// The number of endpoints of the public service.
+    endpoints: usize,
     /// The number of changes of the public service, and of the private one.
     changes: (usize, usize),
     /// The number of swapped files.
@@ -33,6 +35,7 @@ impl MeasuredControlPlane {
     /// Writes settings and the policy of a fleet, and starts the control plane.
     pub(crate) async fn start(program: &Path, shape: Shape) -> anyhow::Result<Self> {
         let mut subject = Self::prepare(program)?;
+        subject.endpoints = shape.endpoints;
         shape.write_policy(&subject.folder.path().join("policy"))?;
         subject.write_change()?;
         subject.run().await?;
@@ -46,7 +49,8 @@ impl MeasuredControlPlane {
         let path = folder.path();
         fs_err::create_dir_all(path.join("policy").join(SWAPPED))?;
         let program = program.to_owned();
-        let subject = Self { program, host, child: None, changes: (0, 0), swaps: 0, folder };
+        let (endpoints, changes) = (Shape::ENDPOINTS, (0, 0));
+        let subject = Self { program, host, child: None, endpoints, changes, swaps: 0, folder };
         subject.configure("")?;
         Ok(subject)
     }
@@ -215,7 +219,7 @@ impl MeasuredControlPlane {
 
     fn write_change(&mut self) -> anyhow::Result<Instant> {
         let (all, few) = self.changes;
-        self.swap("changing.toml", &Shape::changing(all, few))
+        self.swap("changing.toml", &Shape::changing(self.endpoints, all, few))
     }
 
     /// Writes a file outside the policy, and atomically replaces the link of this name with a link to it. The control plane

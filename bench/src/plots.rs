@@ -3,12 +3,16 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use crate::growth::Growth;
 use crate::report::{Goal, Report, Row, count};
 
-/// Writes `ratios.svg` to this folder.
+/// Writes `ratios.svg` to this folder, and `growth.svg` if growth was measured.
 pub fn write(folder: &Path, report: &Report) -> anyhow::Result<()> {
     fs_err::create_dir_all(folder)?;
     fs_err::write(folder.join("ratios.svg"), ratios(&report.rows)?)?;
+    if !report.growth.is_empty() {
+        fs_err::write(folder.join("growth.svg"), growth(&report.growth)?)?;
+    }
     Ok(())
 }
 
@@ -96,6 +100,45 @@ fn ratios(rows: &[Row]) -> Result<String, std::fmt::Error> {
     Ok(canvas.finish())
 }
 
+/// A panel for each figure and size, with logarithmic axes. A dashed line has the expected exponent.
+fn growth(all: &[Growth]) -> Result<String, std::fmt::Error> {
+    let height = count(all.len() as u64) * PANEL;
+    let mut canvas = Canvas::new(2.0 * MARGIN + PLOT, height)?;
+    for (one, top) in all.iter().zip((0_u32..).map(|number| f64::from(number) * PANEL)) {
+        let title = format!(
+            "{}, {}, over {}: exponent {:.2}, expected {}",
+            one.figure, one.unit, one.size, one.exponent, one.expected
+        );
+        canvas.text((8.0, top + TEXT), "font-weight=\"bold\"", &title)?;
+        let points = one.points.iter().copied().filter(|(x, y)| *x > 0.0 && *y > 0.0);
+        let points: Vec<_> = points.collect();
+        let Some(&(first_x, first_y)) = points.first() else { continue };
+        let most = points.iter().map(|(x, _)| x / first_x).fold(1.01, f64::max);
+        let scale = PLOT / most.log10();
+        let bottom = top + PANEL - 3.0 * LINE;
+        let place = |(x, y): (f64, f64)| {
+            let (right, up) = ((x / first_x).log10(), (y / first_y).log10());
+            (MARGIN + right * scale, bottom - up * scale * RISE)
+        };
+        let expected =
+            [1.0, most].map(|ratio| place((first_x * ratio, first_y * ratio.powf(one.expected))));
+        canvas.line(&expected, "stroke=\"#888\" stroke-dasharray=\"4\"")?;
+        let places: Vec<_> = points.iter().copied().map(place).collect();
+        canvas.line(&places, "stroke=\"#1f5f99\" stroke-width=\"2\"")?;
+        for ((x, y), (right, down)) in points.iter().zip(places) {
+            let label = if *y < 10.0 { format!("{y:.1}") } else { format!("{y:.0}") };
+            canvas.text((right, down - 6.0), "text-anchor=\"middle\"", &label)?;
+            let axis = top + PANEL - LINE;
+            canvas.text(
+                (right, axis),
+                "text-anchor=\"middle\" fill=\"#555\"",
+                &format!("{x:.0}"),
+            )?;
+        }
+    }
+    Ok(canvas.finish())
+}
+
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
@@ -106,6 +149,12 @@ const BAR: f64 = 14.0;
 const TEXT: f64 = 14.0;
 const LABELS: f64 = 460.0;
 const BARS: f64 = 420.0;
+/// The sizes of a panel of growth: its height, its margins and the width of the plot; and the height of a power of ten,
+/// relative to its width.
+const PANEL: f64 = 240.0;
+const MARGIN: f64 = 60.0;
+const PLOT: f64 = 420.0;
+const RISE: f64 = 0.4;
 
 #[cfg(test)]
 mod tests {
@@ -153,6 +202,22 @@ mod tests {
         assert_eq!(svg.matches("<rect").count(), 1 + 3);
         assert_eq!(svg.matches("stroke-width=\"2\"").count(), 2);
         assert_eq!(svg.matches("#c0392b").count(), 1);
+    }
+
+    #[test]
+    fn growth_is_well_formed_and_shows_each_point() {
+        let points = vec![(250.0, 10.0), (500.0, 21.0), (2000.0, 79.0)];
+        let one = Growth::fit("CPU", "ms", "proxies", 1.0, points);
+        let none = Growth::fit("memory", "MB", "services", 0.0, Vec::new());
+        let svg = growth(&[one, none]).unwrap();
+        assert_well_formed(&svg);
+        for text in
+            [">250<", ">500<", ">2000<", ">10<", ">21<", ">79<", "exponent 0.99, expected 1"]
+        {
+            assert!(svg.contains(text), "{text}: {svg}");
+        }
+        assert_eq!(svg.matches("<polyline").count(), 2);
+        assert!(svg.contains("memory, MB, over services"));
     }
 
     #[test]

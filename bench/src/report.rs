@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::growth::Growth;
 use crate::noise::Noise;
 
 /// A whole run.
@@ -22,6 +23,8 @@ pub struct Report {
     pub skipped: Vec<String>,
     /// The figures.
     pub rows: Vec<Row>,
+    /// The growth of figures over the size of the fleet.
+    pub growth: Vec<Growth>,
     /// The duration of the run.
     pub seconds: f64,
 }
@@ -177,7 +180,7 @@ mod tests {
         ];
         let (machine, subject) = ("a machine".to_owned(), "ironmesh".to_owned());
         let (variant, noise, skipped, seconds) = ("delta", Noise::default(), Vec::new(), 1.0);
-        Report { machine, subject, variant, noise, skipped, rows, seconds }
+        Report { machine, subject, variant, noise, skipped, rows, growth: Vec::new(), seconds }
     }
 
     #[test]

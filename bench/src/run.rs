@@ -3,12 +3,14 @@
 mod consul;
 mod enforcement;
 mod idle_agent;
+mod in_turn;
 mod large_policy;
 mod machines;
 mod operations;
 mod parts;
 mod peer;
 mod reports;
+mod scale;
 mod target;
 mod traffic;
 
@@ -34,6 +36,8 @@ use parts::Bench;
 pub enum Part {
     /// Fleets of simulated Envoys, compared with the floor
     Fleets,
+    /// Fleets of several sizes, and how figures grow with them
+    Scale,
     /// The swap to a large policy
     Policy,
     /// Operators' requests: the wait for a policy revision, and the list of proxies
@@ -63,6 +67,8 @@ pub struct RunOptions {
     pub parts: Vec<Part>,
     /// The fleets.
     pub shapes: Vec<Shape>,
+    /// The largest number of proxies of the part about growth.
+    pub scale: usize,
     /// The catalog of Consul.
     pub catalog: Catalog,
     /// How long fleets and Consul are idle before their memory and queries count.
@@ -104,6 +110,12 @@ pub async fn run(options: &RunOptions) -> anyhow::Result<Report> {
             spreads.extend(spread);
             rows.extend(of_shape.into_iter().map(|row| of(&shape.to_string(), row)));
         }
+    }
+    let mut growth = Vec::new();
+    if has_part(Part::Scale) {
+        let of_scale = scale::measure(options).await.context("with fleets of several sizes")?;
+        rows.extend(of_scale.0);
+        growth = of_scale.1;
     }
     if has_part(Part::Policy) {
         let policy = large_policy::measure(options).await.context("with a large policy")?;
@@ -149,22 +161,28 @@ pub async fn run(options: &RunOptions) -> anyhow::Result<Report> {
     };
     let seconds = begin.elapsed().as_secs_f64();
     let noise = Noise::judge(spreads);
-    Ok(Report { machine, subject, variant, noise, skipped, rows, seconds })
+    Ok(Report { machine, subject, variant, noise, skipped, rows, growth, seconds })
 }
 
 /// Measures a fleet.
 async fn fleet(options: &RunOptions, shape: Shape) -> anyhow::Result<(Vec<Row>, Option<Spread>)> {
-    // Open files for the fleet, the floor's fleet and the compared clients. Without enough of them, or in SotW, which the
-    // floor does not support, the fleet is measured without the floor.
+    // Open files for the fleet, the floor's fleet and the compared clients. Without enough of them, the floor is measured
+    // after the control plane. It does not support SotW.
     let connections = u64::try_from(shape.proxies)?;
-    let has_floor = options.variant == Variant::Delta
-        && allow_connections(2 * connections + VERIFIED_AT_ONCE as u64).is_ok();
-    if !has_floor {
+    let fits = allow_connections(2 * connections + VERIFIED_AT_ONCE as u64).is_ok();
+    if !fits {
         allow_connections(connections + VERIFIED_AT_ONCE as u64)?;
     }
-    let mut bench = Bench::open(options, shape, has_floor).await?;
+    let is_delta = options.variant == Variant::Delta;
+    let mut bench = Bench::open(options, shape, is_delta && fits).await?;
     let of_shape = bench.measure().await;
-    Ok((of_shape.with_context(|| bench.log_tail())?, bench.spread()))
+    let mut rows = of_shape.with_context(|| bench.log_tail())?;
+    if fits || !is_delta {
+        return Ok((rows, bench.spread()));
+    }
+    let (_subject, contract) = bench.end().await?;
+    let spread = in_turn::add_floor(options, shape, &contract, &mut rows).await?;
+    Ok((rows, Some(spread)))
 }
 
 const LARGE_POLICY: &str = "a policy of 1,000 services, 1,000 splits and 5,000 rules";

@@ -15,6 +15,8 @@ pub struct Shape {
     pub proxies: usize,
     /// Services that all may call.
     pub services: usize,
+    /// Endpoints of the changing service.
+    pub endpoints: usize,
 }
 
 /// The number of proxies that serve the same services.
@@ -43,24 +45,36 @@ impl FromStr for Shape {
         if !(4..=10_000).contains(&services) {
             return Err("services are 4 to 10000".to_owned());
         }
-        Ok(Self { proxies, services })
+        Ok(Self::new(proxies, services))
     }
 }
 
 impl std::fmt::Display for Shape {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} proxies x {} services", self.proxies, self.services)
+        write!(f, "{} proxies x {} services", self.proxies, self.services)?;
+        if self.endpoints != Self::ENDPOINTS {
+            write!(f, " x {} endpoints", self.endpoints)?;
+        }
+        Ok(())
     }
 }
 
 impl Shape {
+    /// The usual number of endpoints of the changing service.
+    pub(crate) const ENDPOINTS: usize = GROUP - 1;
+
+    /// A fleet with the usual number of endpoints.
+    pub(crate) const fn new(proxies: usize, services: usize) -> Self {
+        Self { proxies, services, endpoints: Self::ENDPOINTS }
+    }
+
     /// The number of groups, each of which serves the same services.
     pub(crate) fn groups(self) -> usize {
         self.proxies / GROUP
     }
 
-    /// The services of a group. The first service determines the account of its proxies. The first group also serves the
-    /// two changing services.
+    /// The services of a group. The first service determines the account of its proxies. The first groups also serve the
+    /// changing service, and the first one the private service.
     pub(crate) fn services_of(self, group: usize) -> Vec<String> {
         let plain = self.services - 2;
         let own = (0..plain).filter(|service| service % self.groups() == group);
@@ -68,8 +82,11 @@ impl Shape {
         if names.is_empty() {
             names.push(name(group % plain));
         }
+        if group * GROUP <= self.endpoints {
+            names.push("changing".to_owned());
+        }
         if group == 0 {
-            names.extend(["changing".to_owned(), "private".to_owned()]);
+            names.push("private".to_owned());
         }
         names
     }
@@ -150,11 +167,11 @@ impl Shape {
         Ok(())
     }
 
-    /// The changing services after this many changes. Each has all endpoints of its group except one, and each change
+    /// The changing services after this many changes. Each has all endpoints of its proxies except one, and each change
     /// removes a different one.
-    pub(crate) fn changing(changes: usize, private_changes: usize) -> String {
-        let service = |name: &str, account: &str, removed: usize| {
-            let endpoints = (0..GROUP).filter(|proxy| *proxy != removed % GROUP);
+    pub(crate) fn changing(endpoints: usize, changes: usize, private_changes: usize) -> String {
+        let service = |name: &str, account: &str, all: usize, removed: usize| {
+            let endpoints = (0..all).filter(|proxy| *proxy != removed % all);
             let endpoints: Vec<_> = endpoints
                 .map(|proxy| format!("{{ address = \"{}\" }}", Self::address(proxy)))
                 .collect();
@@ -165,8 +182,8 @@ impl Shape {
                 endpoints.join(", ")
             )
         };
-        service("changing", &account(0), changes)
-            + &service("private", PRIVATE_OWNER, private_changes)
+        service("changing", &account(0), endpoints + 1, changes)
+            + &service("private", PRIVATE_OWNER, GROUP, private_changes)
     }
 }
 
@@ -196,6 +213,11 @@ mod tests {
         let shape: Shape = "500x1000".parse().unwrap();
         assert_eq!((shape.services_of(7).len(), shape.callers_of_private()), (20, 10));
         assert_ne!(shape.metadata(3), shape.metadata(4));
+        let more_endpoints = Shape { endpoints: 19, ..shape };
+        for (group, is_serving) in [(0, true), (1, true), (2, false)] {
+            let services = more_endpoints.services_of(group);
+            assert_eq!(services.contains(&"changing".to_owned()), is_serving, "{services:?}");
+        }
         let fewer_services_than_groups: Shape = "200x20".parse().unwrap();
         assert_eq!(
             (fewer_services_than_groups.groups(), fewer_services_than_groups.accounts()),

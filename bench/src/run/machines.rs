@@ -24,7 +24,7 @@ use crate::report::{Row, milliseconds};
 use crate::shape::{CHANGING, Shape};
 
 /// The fleet beside which the machines enroll and renew.
-pub(super) const SHAPE: Shape = Shape { proxies: 200, services: 20 };
+pub(super) const SHAPE: Shape = Shape::new(200, 20);
 const MACHINES: usize = 1000;
 /// The machines that are served at once. All come from one address, which may have few more connections.
 const AT_ONCE: usize = 100;

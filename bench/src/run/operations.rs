@@ -15,7 +15,7 @@ use crate::report::{Row, milliseconds};
 use crate::shape::{CHANGING, Shape};
 
 /// The connected fleet.
-pub(super) const SHAPE: Shape = Shape { proxies: 1000, services: 100 };
+pub(super) const SHAPE: Shape = Shape::new(1000, 100);
 /// The number of enrolled proxies when the list is requested. Those beyond the fleet never connect.
 const ENROLLED: usize = 10_000;
 /// The number of proxies that one `proxy bootstrap` enrolls.
@@ -163,8 +163,8 @@ mod tests {
 
     #[test]
     fn alternating_contents_differ_from_each_other_and_the_first() {
-        let [one, other] = CONTENTS.map(|content| Shape::changing(content, 0));
-        assert!(one != other && ![one, other].contains(&Shape::changing(0, 0)));
+        let [one, other] = CONTENTS.map(|content| Shape::changing(9, content, 0));
+        assert!(one != other && ![one, other].contains(&Shape::changing(9, 0, 0)));
     }
 
     #[test]

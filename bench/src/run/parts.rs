@@ -34,6 +34,9 @@ pub(super) struct Bench<'a> {
     spread: Option<Spread>,
 }
 
+pub(super) const AFTER_CHANGES: &str = "memory per proxy after changes and reconnects";
+pub(super) const AFTER_STORMS: &str = "memory per proxy after storms, idle";
+pub(super) const NEW_PROXY: &str = "a new proxy: server's CPU per receiving proxy";
 pub(super) const MEMORY: &str = "memory per connected, configured proxy";
 
 impl<'a> Bench<'a> {
@@ -45,6 +48,14 @@ impl<'a> Bench<'a> {
         let subject = MeasuredControlPlane::start(&options.ironmesh, shape).await?;
         let fleet = Fleet::new(Vec::new(), options.variant, options.delay);
         Ok(Self { options, shape, subject, fleet, has_floor, floor: None, killed: 0, spread: None })
+    }
+
+    /// Records the resources of the first client, and ends the control plane. Its folder stays.
+    pub(super) async fn end(self) -> anyhow::Result<(MeasuredControlPlane, Contract)> {
+        let Self { options, shape, mut subject, fleet, .. } = self;
+        let contract = record(&fleet, &subject, shape, options.patience).await?;
+        subject.kill().await?;
+        Ok((subject, contract))
     }
 
     pub(super) fn spread(&self) -> Option<Spread> {
@@ -237,8 +248,9 @@ impl<'a> Bench<'a> {
         let work = "a new proxy adds an endpoint for all: to the last ACK, median";
         rows.push(Row::new(work, "ms", milliseconds(median(&series.to_last))));
         let floor = rows.iter().find(|row| row.work == CPU).and_then(|row| row.floor);
-        let work = "a new proxy: server's CPU per receiving proxy";
-        rows.push(Row::new(work, "us", microseconds(series.cpu_each())).floor(floor).at_most(1.5));
+        rows.push(
+            Row::new(NEW_PROXY, "us", microseconds(series.cpu_each())).floor(floor).at_most(1.5),
+        );
         Ok(())
     }
 
@@ -286,7 +298,7 @@ impl<'a> Bench<'a> {
             self.change_floor(self.scope(PAUSE), 2).await?;
             after_first.get_or_insert(rss(server)?);
         }
-        rows.push(self.memory("memory per proxy after changes and reconnects", begun)?);
+        rows.push(self.memory(AFTER_CHANGES, begun)?);
         let after = rss(server)?;
         let work = "memory after changes and reconnects, beside the first reconnect";
         let first = after_first.unwrap_or(after);
@@ -297,7 +309,7 @@ impl<'a> Bench<'a> {
     /// Measures the memory after some time without changes. Both servers were restarted by the storms.
     async fn idle(&self, rows: &mut Vec<Row>, begun: Memory) -> anyhow::Result<()> {
         sleep(self.options.steady).await;
-        rows.push(self.memory("memory per proxy after storms, idle", begun)?);
+        rows.push(self.memory(AFTER_STORMS, begun)?);
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 
 use super::RunOptions;
-use super::parts::{CHANGE_ROUNDS, MEMORY, PAUSE, record};
+use super::parts::{AFTER_CHANGES, CHANGE_ROUNDS, MEMORY, PAUSE, record};
 use super::peer::{Both, Memory, Peer, change_rows, fresh_rows, memory_row, storm_rows};
 use crate::fleet::{Fleet, VERIFIED_AT_ONCE};
 use crate::measure::{Scope, Series, Storm};
@@ -70,7 +70,7 @@ impl Sides<'_> {
         rows.extend(change_rows(&changes, n));
         let times = changes.floor.as_ref().map(|series| &*series.to_last);
         let spread = times.map(|times| Spread::of(self.shape.to_string(), times));
-        rows.push(memory_row("memory per proxy after changes", &self.memory()?, n));
+        rows.push(memory_row(AFTER_CHANGES, &self.memory()?, n));
         rows.extend(storm_rows(&self.storms(at_once).await?, n));
         for (side, name) in [(&self.ours, "the target"), (&self.floor, "the floor")] {
             let verified = side.verify(patience).await.with_context(|| name.to_owned())?;
