@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 use crate::client::{Client, Faults, FleetCommand};
 use crate::envoy::{AckDelay, Holdings, SimulatedEnvoy};
 use crate::identity::Identity;
-use crate::library::Library;
+use crate::library::{Library, ResourceContent};
 use crate::messages::Variant;
 use crate::totals::{Counts, Totals, Watch};
 
@@ -35,6 +35,15 @@ impl Fleet {
     /// Creates the clients. They connect on [`Self::connect`].
     pub fn new(identities: Vec<Identity>, variant: Variant, delay: AckDelay) -> Self {
         Self::with_library(identities, variant, delay, Library::default())
+    }
+
+    /// Clients that keep the bytes of all contents.
+    pub(crate) fn with_bodies(
+        identities: Vec<Identity>,
+        variant: Variant,
+        delay: AckDelay,
+    ) -> Self {
+        Self::with_library(identities, variant, delay, Library::with_bodies())
     }
 
     fn with_library(
@@ -112,6 +121,11 @@ impl Fleet {
         self.library.bytes()
     }
 
+    /// All contents that the clients received of resources with this name.
+    pub(crate) fn contents(&self, name: &str) -> Vec<Arc<ResourceContent>> {
+        self.library.contents(name)
+    }
+
     /// Starts to record when the endpoints of this cluster arrive.
     pub fn watch(&self, cluster: &str) -> Arc<Watch> {
         let watch = Watch::new(cluster);
@@ -174,8 +188,7 @@ impl Fleet {
         patience: Duration,
     ) -> anyhow::Result<Holdings> {
         let identities = self.identities.iter().take(1).cloned().collect();
-        let library = Library::with_bodies();
-        let one = Self::with_library(identities, self.variant, self.delay, library);
+        let one = Self::with_bodies(identities, self.variant, self.delay);
         one.connect(target, true);
         one.all_configured(patience).await?;
         Ok(one.holdings(0).unwrap_or_default())
@@ -186,8 +199,7 @@ impl Fleet {
 fn difference(one: &Holdings, other: &Holdings) -> Option<String> {
     for (resource_type, resources) in one {
         let others = other.get(resource_type)?;
-        let content =
-            |known: Option<&Arc<crate::library::ResourceContent>>| known.map(|known| known.content);
+        let content = |known: Option<&Arc<ResourceContent>>| known.map(|known| known.content);
         for name in resources.keys().chain(others.keys()) {
             if content(resources.get(name)) != content(others.get(name)) {
                 return Some(format!("{resource_type} `{name}`"));

@@ -46,6 +46,12 @@ impl Library {
         self.bytes.load(Relaxed)
     }
 
+    /// The contents of all resources with this name, in no order.
+    pub(crate) fn contents(&self, name: &str) -> Vec<Arc<ResourceContent>> {
+        let by_hash = self.by_hash.lock();
+        by_hash.values().filter(|known| &*known.name == name).cloned().collect()
+    }
+
     /// Returns the content of an entry, and decodes it if it is new.
     pub(crate) fn content(
         &self,

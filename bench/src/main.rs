@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use ironmesh_bench::run::{Part, RunOptions, run};
+use ironmesh_bench::run::{ChangeRate, Part, RunOptions, run};
 use ironmesh_bench::{
     AckDelay, CONTRACT, Catalog, Faults, Fleet, Identity, Shape, Variant, allow_connections, floor,
     folders, plots,
@@ -73,6 +73,15 @@ struct RunArguments {
         default_values = ["fleets", "policy", "operations", "grants", "consul"]
     )]
     parts: Vec<Part>,
+    /// Make this many changes a second in the part `churn`
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    churn_rate: u32,
+    /// Let the part `churn` last this many seconds
+    #[arg(long, default_value_t = 60)]
+    churn_seconds: u64,
+    /// Renew all certificates within this many seconds in the part `renewals`; 3600 is a real fleet's hour
+    #[arg(long, default_value_t = 360)]
+    renewal_seconds: u64,
     /// Let the part `scale` have at most this many proxies, and half as many services
     #[arg(long, default_value_t = 2000)]
     scale: usize,
@@ -211,6 +220,11 @@ async fn measure(arguments: RunArguments, output: Output) -> anyhow::Result<()> 
         target: arguments.target,
         parts: arguments.parts,
         shapes: arguments.shapes,
+        churn: ChangeRate {
+            per_second: arguments.churn_rate,
+            time: Duration::from_secs(arguments.churn_seconds),
+        },
+        renewals: Duration::from_secs(arguments.renewal_seconds),
         scale: arguments.scale,
         catalog: arguments.catalog,
         steady: Duration::from_secs(arguments.steady),

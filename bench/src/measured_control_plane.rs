@@ -217,6 +217,11 @@ impl MeasuredControlPlane {
         self.write_change()
     }
 
+    /// Changes the public service to its content at this step. Returns the time before.
+    pub(crate) fn change_step(&mut self, step: usize) -> anyhow::Result<Instant> {
+        self.swap("changing.toml", &Shape::at_step(step))
+    }
+
     fn write_change(&mut self) -> anyhow::Result<Instant> {
         let (all, few) = self.changes;
         self.swap("changing.toml", &Shape::changing(self.endpoints, all, few))

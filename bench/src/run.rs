@@ -1,5 +1,6 @@
 //! The runner: it starts a control plane and the floor, enrolls fleets, and measures both alternately.
 
+mod churn;
 mod consul;
 mod enforcement;
 mod idle_agent;
@@ -9,6 +10,7 @@ mod machines;
 mod operations;
 mod parts;
 mod peer;
+mod renewals;
 mod reports;
 mod scale;
 mod target;
@@ -29,6 +31,7 @@ use crate::noise::{Noise, Spread};
 use crate::process::{allow_connections, machine};
 use crate::report::{Report, Row};
 use crate::shape::Shape;
+pub use churn::ChangeRate;
 use parts::Bench;
 
 /// A part of a run.
@@ -38,6 +41,10 @@ pub enum Part {
     Fleets,
     /// Fleets of several sizes, and how figures grow with them
     Scale,
+    /// Many changes a second for a minute, with the first fleet
+    Churn,
+    /// The renewal of all certificates, with the first fleet
+    Renewals,
     /// The swap to a large policy
     Policy,
     /// Operators' requests: the wait for a policy revision, and the list of proxies
@@ -67,6 +74,10 @@ pub struct RunOptions {
     pub parts: Vec<Part>,
     /// The fleets.
     pub shapes: Vec<Shape>,
+    /// The changes of the part about churn.
+    pub churn: ChangeRate,
+    /// The time in which all certificates are renewed.
+    pub renewals: Duration,
     /// The largest number of proxies of the part about growth.
     pub scale: usize,
     /// The catalog of Consul.
@@ -106,8 +117,9 @@ pub async fn run(options: &RunOptions) -> anyhow::Result<Report> {
     }
     if has_part(Part::Fleets) {
         for shape in &options.shapes {
-            let (of_shape, spread) = fleet(options, *shape).await?;
+            let (of_shape, spread, note) = fleet(options, *shape).await?;
             spreads.extend(spread);
+            skipped.extend(note);
             rows.extend(of_shape.into_iter().map(|row| of(&shape.to_string(), row)));
         }
     }
@@ -116,6 +128,17 @@ pub async fn run(options: &RunOptions) -> anyhow::Result<Report> {
         let of_scale = scale::measure(options).await.context("with fleets of several sizes")?;
         rows.extend(of_scale.0);
         growth = of_scale.1;
+    }
+    for shape in options.shapes.iter().take(1) {
+        let of_shape = |row| of(&shape.to_string(), row);
+        if has_part(Part::Churn) {
+            let churn = churn::measure(options, *shape).await.context("with many changes")?;
+            rows.extend(churn.into_iter().map(of_shape));
+        }
+        if has_part(Part::Renewals) {
+            let renewals = renewals::measure(options, *shape).await.context("with renewals")?;
+            rows.extend(renewals.into_iter().map(of_shape));
+        }
     }
     if has_part(Part::Policy) {
         let policy = large_policy::measure(options).await.context("with a large policy")?;
@@ -165,7 +188,10 @@ pub async fn run(options: &RunOptions) -> anyhow::Result<Report> {
 }
 
 /// Measures a fleet.
-async fn fleet(options: &RunOptions, shape: Shape) -> anyhow::Result<(Vec<Row>, Option<Spread>)> {
+async fn fleet(
+    options: &RunOptions,
+    shape: Shape,
+) -> anyhow::Result<(Vec<Row>, Option<Spread>, Option<String>)> {
     // Open files for the fleet, the floor's fleet and the compared clients. Without enough of them, the floor is measured
     // after the control plane. It does not support SotW.
     let connections = u64::try_from(shape.proxies)?;
@@ -178,11 +204,14 @@ async fn fleet(options: &RunOptions, shape: Shape) -> anyhow::Result<(Vec<Row>, 
     let of_shape = bench.measure().await;
     let mut rows = of_shape.with_context(|| bench.log_tail())?;
     if fits || !is_delta {
-        return Ok((rows, bench.spread()));
+        return Ok((rows, bench.spread(), None));
     }
     let (_subject, contract) = bench.end().await?;
     let spread = in_turn::add_floor(options, shape, &contract, &mut rows).await?;
-    Ok((rows, Some(spread)))
+    let note = format!(
+        "alternation with the floor, {shape}: `ulimit -Hn` is too low for two fleets, so the floor ran afterwards"
+    );
+    Ok((rows, Some(spread), Some(note)))
 }
 
 const LARGE_POLICY: &str = "a policy of 1,000 services, 1,000 splits and 5,000 rules";

@@ -22,6 +22,9 @@ pub struct Shape {
 /// The number of proxies that serve the same services.
 pub(crate) const GROUP: usize = 10;
 
+/// The number of different contents of [`Shape::at_step`].
+pub(crate) const STEPS: usize = 1 << (GROUP - 1);
+
 /// The number of service accounts.
 const ACCOUNTS: usize = 50;
 
@@ -167,24 +170,52 @@ impl Shape {
         Ok(())
     }
 
+    /// The changing service after this many steps, each of which adds or removes one of nine endpoints. The tenth, that of
+    /// the first proxy, stays. Contents repeat after [`STEPS`].
+    pub(crate) fn at_step(step: usize) -> String {
+        let gray = gray(step % STEPS);
+        let endpoints = (0..GROUP).filter(|proxy| *proxy == 0 || gray >> (proxy - 1) & 1 == 1);
+        service("changing", &account(0), endpoints) + &Self::private(0)
+    }
+
+    /// The step with these endpoints, if it is one.
+    pub(crate) fn step_of(addresses: &[Ipv4Addr]) -> Option<usize> {
+        let has = |proxy: usize| addresses.contains(&Self::address(proxy));
+        let bits: usize =
+            (1..GROUP).filter(|proxy| has(*proxy)).map(|proxy| 1 << (proxy - 1)).sum();
+        let step = (0..STEPS).find(|step| gray(*step) == bits);
+        step.filter(|_| has(0))
+    }
+
     /// The changing services after this many changes. Each has all endpoints of its proxies except one, and each change
     /// removes a different one.
     pub(crate) fn changing(endpoints: usize, changes: usize, private_changes: usize) -> String {
-        let service = |name: &str, account: &str, all: usize, removed: usize| {
-            let endpoints = (0..all).filter(|proxy| *proxy != removed % all);
-            let endpoints: Vec<_> = endpoints
-                .map(|proxy| format!("{{ address = \"{}\" }}", Self::address(proxy)))
-                .collect();
-            format!(
-                "[[service]]\nname = \"{name}\"\nservice_account = \"{account}\"\n\
-                 ports = [{{ name = \"web\", port = 80, protocol = \"http\" }}]\n\
-                 endpoints = {{ static = [{}] }}\n\n",
-                endpoints.join(", ")
-            )
-        };
-        service("changing", &account(0), endpoints + 1, changes)
-            + &service("private", PRIVATE_OWNER, GROUP, private_changes)
+        let all = endpoints + 1;
+        let endpoints = (0..all).filter(|proxy| *proxy != changes % all);
+        service("changing", &account(0), endpoints) + &Self::private(private_changes)
     }
+
+    fn private(changes: usize) -> String {
+        let endpoints = (0..GROUP).filter(|proxy| *proxy != changes % GROUP);
+        service("private", PRIVATE_OWNER, endpoints)
+    }
+}
+
+/// A service with a static list of endpoints.
+fn service(name: &str, account: &str, proxies: impl Iterator<Item = usize>) -> String {
+    let endpoints: Vec<_> =
+        proxies.map(|proxy| format!("{{ address = \"{}\" }}", Shape::address(proxy))).collect();
+    format!(
+        "[[service]]\nname = \"{name}\"\nservice_account = \"{account}\"\n\
+         ports = [{{ name = \"web\", port = 80, protocol = \"http\" }}]\n\
+         endpoints = {{ static = [{}] }}\n\n",
+        endpoints.join(", ")
+    )
+}
+
+/// The Gray code of a number: those of neighbors differ in one bit.
+fn gray(number: usize) -> usize {
+    number ^ (number >> 1)
 }
 
 fn name(service: usize) -> String {
@@ -226,5 +257,22 @@ mod tests {
         for bad in ["1000", "15x10", "10x10", "20x3", "20010x10", "axb"] {
             assert!(bad.parse::<Shape>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn each_step_changes_one_endpoint_and_has_its_own_content() {
+        let addresses = |step: usize| {
+            let proxies = 0..GROUP;
+            let text = Shape::at_step(step);
+            let (changing, _) = text.split_once("\"private\"").unwrap();
+            let has = |proxy: &usize| changing.contains(&format!("\"{}\"", Shape::address(*proxy)));
+            proxies.filter(has).map(Shape::address).collect::<Vec<_>>()
+        };
+        for step in 0..STEPS {
+            let (now, then) = (addresses(step), addresses(step + 1));
+            assert_eq!(now.len().abs_diff(then.len()), 1, "{step}");
+            assert_eq!(Shape::step_of(&now), Some(step));
+        }
+        assert_eq!(Shape::step_of(&addresses(3)[1..]), None);
     }
 }

@@ -189,11 +189,11 @@ pub struct Watch {
 
 /// The ACK of one content by one client.
 #[derive(Debug, Clone, Copy)]
-struct AckedContent {
-    client: usize,
-    content: u128,
-    received: Instant,
-    acked: Instant,
+pub(crate) struct AckedContent {
+    pub(crate) client: usize,
+    pub(crate) content: u128,
+    pub(crate) received: Instant,
+    pub(crate) acked: Instant,
 }
 
 /// The arrival of a change at the clients.
@@ -216,6 +216,11 @@ impl Watch {
     pub(crate) fn record(&self, client: usize, content: u128, received: Instant, acked: Instant) {
         self.acked.lock().push(AckedContent { client, content, received, acked });
         self.changed.notify_waiters();
+    }
+
+    /// All ACKs so far, in order.
+    pub(crate) fn acks(&self) -> Vec<AckedContent> {
+        self.acked.lock().clone()
     }
 
     /// Waits until `clients` of the first `among` clients have ACKed the same content. Some may ACK an earlier content

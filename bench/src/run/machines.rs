@@ -37,8 +37,8 @@ const RENEWAL_GOAL: f64 = 60_000.0;
 /// An enrolled machine.
 pub(super) struct Machine {
     pub(super) identity: MachineIdentity,
-    request: String,
-    roots: String,
+    pub(super) request: String,
+    pub(super) roots: String,
 }
 
 pub(super) async fn measure(options: &RunOptions) -> anyhow::Result<Vec<Row>> {
@@ -173,7 +173,7 @@ async fn enroll_all(subject: &MeasuredControlPlane) -> anyhow::Result<Vec<Call<M
 }
 
 /// The renewal of a machine's certificate.
-fn renew(subject: &MeasuredControlPlane, old: Machine) -> anyhow::Result<Call<Machine>> {
+pub(super) fn renew(subject: &MeasuredControlPlane, old: Machine) -> anyhow::Result<Call<Machine>> {
     let client = client(subject, &old)?;
     Ok(Box::pin(async move {
         let request = RenewRequest { certificate_request: old.request.clone() };
