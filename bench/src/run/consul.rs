@@ -30,6 +30,8 @@ const QUIET: Duration = Duration::from_millis(500);
 const QUEUED_TIME: Duration = Duration::from_secs(10);
 /// The number of equal answers in a row that prove that only one instance gets calls.
 const IN_A_ROW: usize = 4;
+/// The limit of the CPU of one report, with its push to the few proxies of this part, in milliseconds.
+const REPORT_GOAL: f64 = 1.0;
 /// The limit of the time to a real Envoy, relative to Consul's answer.
 const FLAP_GOAL: f64 = 1.5;
 
@@ -75,11 +77,11 @@ impl Scene<'_> {
         let agents = format!("[consul]\nagents = [\"{}\"]\n", self.consul.url());
         self.subject.configure(&format!("{agents}max_connections = {max_connections}\n"))?;
         self.cold(rows).await?;
-        self.steady(rows, self.options.steady, &STEADY).await?;
+        let idle = self.steady(rows, self.options.steady, &STEADY).await?;
         let fleet = self.callers(rows).await?;
         if self.options.envoy.exists() {
             let mut buyer = self.buyer().await?;
-            self.flaps(rows, &fleet, &mut buyer).await?;
+            self.flaps(rows, &fleet, &mut buyer, idle).await?;
         }
         fleet.disconnect();
         self.subject.kill().await?;
@@ -90,7 +92,7 @@ impl Scene<'_> {
         self.subject.kill().await?;
         self.subject.configure(&agents)?;
         self.subject.run().await?;
-        self.steady(rows, QUEUED_TIME.min(self.options.steady), &QUEUED).await
+        self.steady(rows, QUEUED_TIME.min(self.options.steady), &QUEUED).await.map(drop)
     }
 
     /// Measures the first start, without kept state.
@@ -113,13 +115,13 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// Measures the idle load, without changes.
+    /// Measures the idle load, without changes. Returns the control plane's share of a core.
     async fn steady(
         &self,
         rows: &mut Vec<Row>,
         time: Duration,
         labels: &[&'static str; 3],
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<f64> {
         // Wait for the start to finish.
         sleep(QUIET).await;
         let (server, consul) = (self.subject.id()?, self.consul.id()?);
@@ -134,7 +136,7 @@ impl Scene<'_> {
         let share = |cpu: Duration| cpu.as_secs_f64() * 100.0 / time;
         rows.push(Row::new(work, "% of a core", share(own)).floor(Some(share(of_consul))));
         rows.push(Row::new(memory, "MB", count(rss(server)?) / 1e6));
-        Ok(())
+        Ok(own.as_secs_f64() / time)
     }
 
     /// Connects simulated Envoys that may call all services.
@@ -193,6 +195,7 @@ impl Scene<'_> {
         rows: &mut Vec<Row>,
         fleet: &Fleet,
         buyer: &mut Buyer,
+        idle: f64,
     ) -> anyhow::Result<()> {
         let others = REAL.min(self.options.catalog.instances) - 1;
         ensure!(
@@ -202,11 +205,18 @@ impl Scene<'_> {
             self.options.events
         );
         let (mut comes, mut goes) = (Times::default(), Times::default());
+        let server = self.subject.id()?;
+        let (begin, cpu_before) = (Instant::now(), cpu(server)?);
         for round in 0..self.options.events {
             let number = 1 + round % others;
             self.flap(&mut comes, fleet, (number, true), &mut buyer.caller).await?;
             self.flap(&mut goes, fleet, (number, false), &mut buyer.caller).await?;
         }
+        let used = milliseconds(cpu_since(server, cpu_before)?);
+        let own = (used - milliseconds(begin.elapsed()) * idle).max(0.0);
+        let reports = count(u64::try_from(2 * self.options.events)?);
+        let work = "one provider report: CPU of the change itself, beyond the idle CPU";
+        rows.push(Row::new(work, "ms", own / reports).itself_at_most(REPORT_GOAL));
         let row = |work, times: &[Duration], watch: &[Duration]| {
             let [ours, watch] = [times, watch].map(|times| milliseconds(median(times)));
             Row::new(work, "ms", ours).floor(Some(watch)).at_most(FLAP_GOAL)
