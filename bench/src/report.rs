@@ -19,6 +19,8 @@ pub struct Report {
     pub variant: &'static str,
     /// Whether absolute figures are valid. Otherwise only ratios are.
     pub noise: Noise,
+    /// What else limits the figures.
+    pub notes: Vec<String>,
     /// The skipped parts, with reasons.
     pub skipped: Vec<String>,
     /// The figures.
@@ -132,6 +134,9 @@ impl fmt::Display for Report {
         for skipped in &self.skipped {
             writeln!(f, "skipped: {skipped}")?;
         }
+        for note in &self.notes {
+            writeln!(f, "note: {note}")?;
+        }
         writeln!(f, "{}", self.noise)?;
         writeln!(f, "the run took {:.0} s", self.seconds)
     }
@@ -179,8 +184,9 @@ mod tests {
             of("another fleet", Row::new("policy", "ms", 376.0).itself_at_most(400.0)),
         ];
         let (machine, subject) = ("a machine".to_owned(), "ironmesh".to_owned());
-        let (variant, noise, skipped, seconds) = ("delta", Noise::default(), Vec::new(), 1.0);
-        Report { machine, subject, variant, noise, skipped, rows, growth: Vec::new(), seconds }
+        let (variant, noise, seconds) = ("delta", Noise::default(), 1.0);
+        let (notes, skipped, growth) = (Vec::new(), Vec::new(), Vec::new());
+        Report { machine, subject, variant, noise, notes, skipped, rows, growth, seconds }
     }
 
     #[test]

@@ -104,7 +104,10 @@ pub async fn run(options: &RunOptions) -> anyhow::Result<Report> {
     let machine = machine();
     let mut subject = version(&options.ironmesh).await?;
     let (mut rows, mut spreads) = (Vec::<Row>::new(), Vec::new());
-    let mut skipped = Vec::new();
+    let (mut skipped, mut notes) = (Vec::new(), Vec::new());
+    if cfg!(debug_assertions) {
+        notes.push("the clients and the floor are a debug build, so ratios are too low".to_owned());
+    }
     let of = |shape: &str, row| Row { shape: shape.to_owned(), ..row };
     let has_part = |part| options.target.is_none() && options.parts.contains(&part);
     if let Some(target) = &options.target {
@@ -119,7 +122,7 @@ pub async fn run(options: &RunOptions) -> anyhow::Result<Report> {
         for shape in &options.shapes {
             let (of_shape, spread, note) = fleet(options, *shape).await?;
             spreads.extend(spread);
-            skipped.extend(note);
+            notes.extend(note);
             rows.extend(of_shape.into_iter().map(|row| of(&shape.to_string(), row)));
         }
     }
@@ -184,7 +187,7 @@ pub async fn run(options: &RunOptions) -> anyhow::Result<Report> {
     };
     let seconds = begin.elapsed().as_secs_f64();
     let noise = Noise::judge(spreads);
-    Ok(Report { machine, subject, variant, noise, skipped, rows, growth, seconds })
+    Ok(Report { machine, subject, variant, noise, notes, skipped, rows, growth, seconds })
 }
 
 /// Measures a fleet.
@@ -209,7 +212,7 @@ async fn fleet(
     let (_subject, contract) = bench.end().await?;
     let spread = in_turn::add_floor(options, shape, &contract, &mut rows).await?;
     let note = format!(
-        "alternation with the floor, {shape}: `ulimit -Hn` is too low for two fleets, so the floor ran afterwards"
+        "{shape}: `ulimit -Hn` is too low for two fleets, so the floor ran after the control plane"
     );
     Ok((rows, Some(spread), Some(note)))
 }
