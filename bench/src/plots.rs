@@ -64,7 +64,8 @@ fn ratios(rows: &[Row]) -> Result<String, std::fmt::Error> {
         Some(Goal::Value(_)) | None => None,
     };
     let longest = rows.iter().flat_map(|row| [row.ratio, goal(row)]).flatten().fold(1.0, f64::max);
-    let x = |ratio: f64| LABELS + ratio / longest * BARS;
+    let longest = longest.min(WIDEST);
+    let x = |ratio: f64| LABELS + ratio.min(longest) / longest * BARS;
     let shapes = rows.chunk_by(|one, other| one.shape == other.shape).count();
     let height = count((rows.len() + shapes) as u64) * LINE + 2.0 * LINE;
     let mut canvas = Canvas::new(LABELS + BARS + 60.0, height)?;
@@ -84,7 +85,8 @@ fn ratios(rows: &[Row]) -> Result<String, std::fmt::Error> {
             };
             canvas.text((LABELS - 8.0, y + TEXT), "text-anchor=\"end\"", row.work)?;
             canvas.bar((LABELS, y + 3.0), x(ratio) - LABELS, color)?;
-            canvas.text((x(ratio) + 4.0, y + TEXT), "", &format!("{ratio:.2}"))?;
+            let longer = if ratio > longest { " →" } else { "" };
+            canvas.text((x(ratio) + 4.0, y + TEXT), "", &format!("{ratio:.2}{longer}"))?;
             if let Some(goal) = goal(row) {
                 let mark = [(x(goal), y + 1.0), (x(goal), y + LINE - 1.0)];
                 canvas.line(&mark, "stroke=\"black\" stroke-width=\"2\"")?;
@@ -149,12 +151,14 @@ const BAR: f64 = 14.0;
 const TEXT: f64 = 14.0;
 const LABELS: f64 = 460.0;
 const BARS: f64 = 420.0;
+/// The largest ratio that a bar shows at its length, so that small ones stay visible.
+const WIDEST: f64 = 5.0;
 /// The sizes of a panel of growth: its height, its margins and the width of the plot; and the height of a power of ten,
 /// relative to its width.
 const PANEL: f64 = 240.0;
 const MARGIN: f64 = 60.0;
 const PLOT: f64 = 420.0;
-const RISE: f64 = 0.4;
+const RISE: f64 = 0.3;
 
 #[cfg(test)]
 mod tests {
@@ -169,7 +173,7 @@ mod tests {
             ),
             of("one <fleet>", Row::new("memory", "KB", 1.0).floor(Some(1.0)).at_most(1.3)),
             of("one <fleet>", Row::new("without a floor", "KB", 1.0)),
-            of("another fleet", Row::new("connect", "ms", 1.0).floor(Some(0.5))),
+            of("another fleet", Row::new("connect", "ms", 6.0).floor(Some(0.5))),
         ]
     }
 
@@ -194,7 +198,8 @@ mod tests {
     fn bars_are_well_formed_and_show_each_ratio() {
         let svg = ratios(&rows()).unwrap();
         assert_well_formed(&svg);
-        for text in ["one &lt;fleet&gt;", "a change &amp; its ACK", ">1.50<", "memory", "connect"] {
+        for text in ["one &lt;fleet&gt;", "a change &amp; its ACK", ">1.50<", "memory", ">12.00 →<"]
+        {
             assert!(svg.contains(text), "{text}: {svg}");
         }
         assert!(!svg.contains("without a floor"));
