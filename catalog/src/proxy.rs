@@ -326,15 +326,24 @@ impl JoinRecord {
         self.addresses.iter().copied().chain([self.mesh_address.ip()]).collect()
     }
 
-    /// Whether nothing differs but the service certificates that the proxy has had, which callers do not see.
-    pub fn differs_in_service_certificates_only(&self, other: &Self) -> bool {
+    /// The services of which callers may see the difference between two records of one proxy. Its service certificates
+    /// are visible to none, and its progress with a port only to callers of that service.
+    pub(crate) fn services_that_differ(&self, other: &Self) -> BTreeSet<ServiceName> {
         let same = Self {
             workload_certificates: other.workload_certificates.clone(),
             shared_accounts: other.shared_accounts.clone(),
             refused: other.refused.clone(),
+            participation: other.participation.clone(),
+            ports_without_backend: other.ports_without_backend.clone(),
             ..self.clone()
         };
-        same == *other
+        if same != *other {
+            return self.services.iter().chain(&other.services).cloned().collect();
+        }
+        let acked = self.participation.0.symmetric_difference(&other.participation.0);
+        let (ours, theirs) = (&self.ports_without_backend.0, &other.ports_without_backend.0);
+        let ports = acked.chain(ours.symmetric_difference(theirs));
+        ports.map(|(service, _)| service.clone()).collect()
     }
 
     /// When its current certificate was issued.

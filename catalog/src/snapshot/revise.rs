@@ -27,17 +27,22 @@ impl Snapshot {
                 DiffItem::Remove(_, before) => (Some(before), None),
                 DiffItem::Update { old, new } => (Some(old.1), Some(new.1)),
             };
-            let of_certificates = before
-                .zip(after)
-                .is_some_and(|(before, after)| before.differs_in_service_certificates_only(after));
-            if let Some(record) = before {
+            // With the same services, the new record replaces the old one.
+            let is_moved =
+                |old: &&Arc<JoinRecord>| after.is_none_or(|new| new.services != old.services);
+            if let Some(record) = before.filter(is_moved) {
                 remove_proxy(&mut proxies, record);
             }
             if let Some(record) = after {
                 add_proxy(&mut proxies, record);
             }
-            let both = before.into_iter().chain(after).filter(|_| !of_certificates);
-            changed.extend(both.flat_map(|record| record.services.iter().cloned()));
+            match (before, after) {
+                (Some(before), Some(after)) => changed.extend(before.services_that_differ(after)),
+                (one, other) => {
+                    let records = one.into_iter().chain(other);
+                    changed.extend(records.flat_map(|record| record.services.iter().cloned()));
+                }
+            }
         }
         for item in self.revoked.diff(&inputs.revoked) {
             let (DiffItem::Add(_, record)
