@@ -68,7 +68,7 @@ use own_certificates::OwnCertificate;
 use pending_servers::PendingServers;
 use reissue::Reissues;
 use revocation_failures::RevocationFailures;
-use rollout_order::{RolloutContext, RolloutOrder};
+use rollout_order::{ExaminedClusters, RolloutContext, RolloutOrder};
 use snapshot_builder::{SnapshotBuilder, Sources};
 
 /// The interval of the work that is due by the clock. (After a jump of the wall clock it is due at once.)
@@ -468,6 +468,7 @@ impl Reconciler {
                 snapshot,
                 clients,
                 hub,
+                examined: &ExaminedClusters::default(),
                 now,
             }));
         }

@@ -14,7 +14,7 @@ use super::Reconciler;
 use super::convergence::{Effect, Lag};
 use super::local_ports::held_ports;
 use super::nack_tracker::InactiveResources;
-use super::rollout_order::RolloutContext;
+use super::rollout_order::{ExaminedClusters, RolloutContext};
 use crate::node_metadata::node_metadata;
 use crate::sidecars;
 
@@ -108,6 +108,7 @@ impl Reconciler {
     /// Returns those whose set changed, or is to change once other proxies are ready.
     pub(super) fn publish_sets(&mut self, clients: &BTreeSet<ClientKey>) -> BTreeSet<ClientKey> {
         let (mut changed, mut held) = (BTreeSet::new(), Vec::new());
+        let examined = ExaminedClusters::default();
         for client in clients {
             let Some(config) = self.clients.config(client) else { continue };
             let published = self.hub.published(client);
@@ -123,7 +124,7 @@ impl Reconciler {
                         client,
                         set,
                         before,
-                        RolloutContext { snapshot, clients, hub, now },
+                        RolloutContext { snapshot, clients, hub, examined: &examined, now },
                     )
                 }
                 // A client without a set has nothing that could break.

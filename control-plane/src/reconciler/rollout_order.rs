@@ -14,14 +14,16 @@
 
 mod keep;
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use foldhash::HashMap;
 use ironmesh_catalog::{ProxyId, ServicePort, Snapshot};
 use ironmesh_xds_compile::ResourceRole;
 use ironmesh_xds_server::{ClientKey, Hub};
-use ironmesh_xds_wire::{ResourceSet, ResourceType, Version};
+use ironmesh_xds_wire::{ResourceMap, ResourceSet, ResourceType, Version};
 use tokio::time::Instant;
 
 use super::clients::Clients;
@@ -83,7 +85,30 @@ pub(super) struct RolloutContext<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) clients: &'a Clients,
     pub(super) hub: &'a Hub,
+    pub(super) examined: &'a ExaminedClusters,
     pub(super) now: Instant,
+}
+
+/// The clusters of callers that a pass has examined, by name, each with its port if a proxy is about to serve that. The
+/// endpoints of one port may change for thousands of callers.
+#[derive(Debug, Default)]
+pub(super) struct ExaminedClusters(RefCell<HashMap<Arc<str>, Option<ServicePort>>>);
+
+impl ExaminedClusters {
+    /// The port of the cluster with this name in `clusters`, if a proxy is about to serve it.
+    fn port_to_be_served(
+        &self,
+        name: Arc<str>,
+        clusters: &ResourceMap,
+        context: RolloutContext<'_>,
+    ) -> Option<ServicePort> {
+        if let Some(None) = self.0.borrow().get(&name) {
+            return None;
+        }
+        let port = ResourceRole::called_port(clusters.get(&name)?)?;
+        let is_pending = || is_about_to_be_served(port, context).then(|| port.clone());
+        self.0.borrow_mut().entry(name).or_insert_with(is_pending).clone()
+    }
 }
 
 impl RolloutOrder {
@@ -176,11 +201,13 @@ impl RolloutOrder {
         before: &ResourceSet,
         context: RolloutContext<'_>,
     ) -> ResourceSet {
-        let served = ports_to_be_served(&wanted, before, context).into_iter().map(Wait::Served);
-        let dropped = dropped_ports(&wanted, before, context);
+        let clusters = wanted.changed_since(before, ResourceType::Cluster);
+        let served = ports_to_be_served(&wanted, before, &clusters, context);
+        let served = served.into_iter().map(Wait::Served);
+        let dropped = dropped_ports(&wanted, before, &clusters, context);
         let unused = dropped.into_iter().filter_map(|port| self.drop_wait(client, port, context));
         let unused: Vec<_> = unused.collect();
-        let left = ports_without_backend(client, &wanted, before, context)
+        let left = ports_without_backend(client, &wanted, before, &clusters, context)
             .into_iter()
             .map(Wait::BackendGone);
         let waits: BTreeSet<_> = served.chain(unused).chain(left).collect();
@@ -262,18 +289,18 @@ impl RolloutOrder {
 }
 
 /// The ports that are new for a caller, or that lose all endpoints for it, while a proxy is about to serve them.
+/// `changed` are the names of the changed clusters, also below.
 fn ports_to_be_served(
     wanted: &ResourceSet,
     before: &ResourceSet,
+    changed: &[Arc<str>],
     context: RolloutContext<'_>,
 ) -> BTreeSet<ServicePort> {
-    let clusters = wanted.changed_since(before, ResourceType::Cluster).into_iter();
-    let clusters = clusters.filter(|name| !before.contains(ResourceType::Cluster, name));
+    let clusters = changed.iter().filter(|name| !before.contains(ResourceType::Cluster, name));
     let endpoints = wanted.changed_since(before, ResourceType::Endpoint).into_iter();
-    let names = clusters.chain(endpoints);
+    let names = clusters.cloned().chain(endpoints);
     let clusters = wanted.of(ResourceType::Cluster);
-    let ports = names.filter_map(|name| ResourceRole::called_port(clusters.get(&name)?).cloned());
-    ports.filter(|port| is_about_to_be_served(port, context)).collect()
+    names.filter_map(|name| context.examined.port_to_be_served(name, clusters, context)).collect()
 }
 
 /// Whether a port has no endpoint yet, and a proxy is about to serve it.
@@ -293,14 +320,15 @@ fn has_other_caller(server: &str, port: &ServicePort, context: RolloutContext<'_
 fn dropped_ports(
     wanted: &ResourceSet,
     before: &ResourceSet,
+    changed: &[Arc<str>],
     context: RolloutContext<'_>,
 ) -> BTreeSet<ServicePort> {
-    let names = wanted.changed_since(before, ResourceType::Cluster).into_iter();
-    let is_gone = |name: &Arc<str>| !wanted.contains(ResourceType::Cluster, name);
+    let is_gone = |name: &&Arc<str>| !wanted.contains(ResourceType::Cluster, name);
     let clusters = before.of(ResourceType::Cluster);
-    let ports = names
+    let ports = changed
+        .iter()
         .filter(is_gone)
-        .filter_map(|name| ResourceRole::local_port(clusters.get(&name)?).cloned());
+        .filter_map(|name| ResourceRole::local_port(clusters.get(name)?).cloned());
     let is_dropped = |port: &ServicePort| {
         let service = context.snapshot.service(&port.service);
         service.is_none_or(|service| service.port(port.port).is_none())
@@ -313,15 +341,16 @@ fn ports_without_backend(
     client: &ClientKey,
     wanted: &ResourceSet,
     before: &ResourceSet,
+    changed: &[Arc<str>],
     context: RolloutContext<'_>,
 ) -> BTreeSet<ServicePort> {
     let Ok(id) = client.parse::<ProxyId>() else { return BTreeSet::new() };
-    let names = wanted.changed_since(before, ResourceType::Cluster).into_iter();
-    let was_there = |name: &Arc<str>| before.contains(ResourceType::Cluster, name);
+    let was_there = |name: &&Arc<str>| before.contains(ResourceType::Cluster, name);
     let clusters = wanted.of(ResourceType::Cluster);
-    let ports = names
+    let ports = changed
+        .iter()
         .filter(was_there)
-        .filter_map(|name| ResourceRole::local_port(clusters.get(&name)?).cloned());
+        .filter_map(|name| ResourceRole::local_port(clusters.get(name)?).cloned());
     let local = &context.snapshot.local_endpoints;
     ports.filter(|port| !local.contains_key(&(id, port.clone()))).collect()
 }
