@@ -447,10 +447,14 @@ impl Reconciler {
         let changes = self.snapshot_builder.build(sources, clock, is_tick);
         let is_ready = self.endpoints.are_synced(Instant::now());
         let mut affected = self.clients.affected(&changes);
-        let mut to_publish = match self.snapshot_builder.compiler() {
-            Some(compiler) => self.clients.replace_endpoints(&changes, &affected, compiler),
-            None => BTreeSet::new(),
-        };
+        let mut to_publish = BTreeSet::new();
+        if let Some(compiler) = self.snapshot_builder.compiler() {
+            to_publish = self.clients.replace_endpoints(&changes, &affected, compiler);
+            let renewed = self.clients.renew_applications(&changes, &affected, compiler);
+            // Whether their ports have a backend may differ.
+            self.pending_progress.extend(renewed.iter().cloned());
+            to_publish.extend(renewed);
+        }
         affected.extend(unserved);
         affected.extend(std::mem::take(&mut self.unrecorded));
         self.compile(&affected);

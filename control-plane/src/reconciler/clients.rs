@@ -183,6 +183,27 @@ impl Clients {
         }
         reached
     }
+
+    /// Renews the applications of clients that are not compiled again; returns those whose resources differ.
+    pub(super) fn renew_applications(
+        &mut self,
+        changes: &Changes,
+        compiled_again: &BTreeSet<ClientKey>,
+        compiler: &mut Compiler,
+    ) -> BTreeSet<ClientKey> {
+        let mut renewed = BTreeSet::new();
+        for (id, ports) in &changes.applications {
+            let client = ClientKey::from(id.to_string());
+            let config =
+                self.configs.get_mut(&client).filter(|_| !compiled_again.contains(&client));
+            let Some(config) = config else { continue };
+            for port in ports {
+                compiler.renew_applications(&config.proxy, port, &mut config.compiled);
+            }
+            renewed.insert(client);
+        }
+        renewed
+    }
 }
 
 /// The services that a proxy's resources depend on: those that it serves, and its upstreams.

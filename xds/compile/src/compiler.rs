@@ -1,5 +1,6 @@
 //! The compiler: shared resources, compiled once, and each proxy's own resources on top.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -81,6 +82,24 @@ impl Compiler {
         locality: &Locality,
     ) -> Option<&ResourceMap> {
         self.shared.endpoints_of(account, locality)
+    }
+
+    /// Renews the cluster of the applications at a service port of `proxy`, whose resources are
+    /// otherwise the same ([`Changes::applications`]).
+    pub fn renew_applications(
+        &mut self,
+        proxy: &Proxy,
+        port: &ServicePort,
+        compiled: &mut Compiled,
+    ) {
+        let mesh = Arc::clone(&self.shared.mesh);
+        let number = (port.service.clone(), port.port);
+        let known = mesh.snapshot.service(&port.service).and_then(|one| one.port(port.port));
+        if let Some(known) = known.filter(|_| compiled.serves.0.contains(&number)) {
+            let applications = applications(&mesh.snapshot, proxy, port, known);
+            let cluster = self.shared.local_cluster(proxy, port, known, &applications);
+            compiled.replace_required(cluster);
+        }
     }
 
     /// The number of resources encoded so far.
@@ -210,7 +229,7 @@ impl Compiler {
         compiled: &mut Compiled,
     ) {
         // What a proxy's applications are concerns only this proxy ([`Shared::update`]).
-        let local_endpoints = &Arc::clone(&self.shared.mesh).snapshot.local_endpoints;
+        let snapshot = &Arc::clone(&self.shared.mesh).snapshot;
         let mut chains = Vec::new();
         let local_ports = compiled.upstreams.iter().map(|one| one.upstream.local_port);
         let mut used = ingress::UsedAddresses::new(proxy, mesh, local_ports);
@@ -235,20 +254,11 @@ impl Compiler {
                     continue;
                 };
                 chains.push(chain);
-                let applications = local_endpoints.get(&(proxy.record.id, service_port.clone()));
-                let here = [Application {
-                    port: port.target,
-                    weight: 1,
-                    health: Health::Healthy,
-                    probed: false,
-                }];
-                let applications = applications.map_or(&here[..], |known| known.as_slice());
-                let cluster =
-                    inbound::local_cluster(proxy, &service_port, port.protocol, applications);
-                let role = ResourceRole::Local(service_port.clone());
-                compiled.insert_required(self.shared.encoder.encode_as(role, &cluster));
+                let applications = applications(snapshot, proxy, &service_port, port);
+                let cluster = self.shared.local_cluster(proxy, &service_port, port, &applications);
+                compiled.insert_required(cluster);
                 compiled.serves.0.insert((service.name.clone(), port.number));
-                used.add_applications(applications);
+                used.add_applications(&applications);
                 let rules = mesh.ingress_rules(&service_port);
                 if let Some((port_of, rules)) = rules.filter(|_| port.protocol.is_http()) {
                     called_from_outside.push((service, port_of, port.protocol, rules));
@@ -456,6 +466,39 @@ impl Compiled {
             self.participation_resources.push(needed);
         }
         self.resources.insert(resource);
+    }
+
+    /// Replaces a resource without which the proxy does not participate.
+    fn replace_required(&mut self, resource: Arc<Resource>) {
+        let name = (resource.resource_type(), resource.name());
+        for (resource_type, known, version) in &mut self.participation_resources {
+            if (*resource_type, &*known) == name {
+                *version = resource.version();
+            }
+        }
+        if self.resources.of(name.0).get(name.1).map(|one| one.version())
+            != Some(resource.version())
+        {
+            self.resources.insert(resource);
+        }
+    }
+}
+
+/// The applications of a proxy at a service port: those that providers report, or the one at policy's target port.
+fn applications<'a>(
+    snapshot: &'a Snapshot,
+    proxy: &Proxy,
+    service_port: &ServicePort,
+    port: &Port,
+) -> Cow<'a, [Application]> {
+    match snapshot.local_endpoints.get(&(proxy.record.id, service_port.clone())) {
+        Some(known) => Cow::Borrowed(known.as_slice()),
+        None => Cow::Owned(vec![Application {
+            port: port.target,
+            weight: 1,
+            health: Health::Healthy,
+            probed: false,
+        }]),
     }
 }
 

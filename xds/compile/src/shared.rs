@@ -13,7 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Collector, Egress, Locality, LocalitySetting, ProxyId, ServiceAccount, ServicePort, Snapshot,
+    Application, Collector, Egress, Locality, LocalitySetting, Port, Proxy, ProxyId,
+    ServiceAccount, ServicePort, Snapshot,
 };
 use ironmesh_xds_wire::pb::google::protobuf::Any;
 use ironmesh_xds_wire::{Discoverable, Resource, ResourceMap, ResourceSet};
@@ -25,7 +26,7 @@ use crate::mirrors::Mirrors;
 use crate::outbound::ByHost;
 use crate::reads::{Read, ReadTable, Reads};
 use crate::role::ResourceRole;
-use crate::{external, outbound, revoked, secret, telemetry, upstream, withdrawals};
+use crate::{external, inbound, outbound, revoked, secret, telemetry, upstream, withdrawals};
 use localities::Views;
 use pieces::Pieces;
 
@@ -297,6 +298,18 @@ impl Shared {
         let reads = self.read_table.store(reads);
         self.upstream_routes.insert(key, Arc::clone(&resource), reads);
         Some(resource)
+    }
+
+    /// The cluster of a proxy's applications at a service port.
+    pub(crate) fn local_cluster(
+        &mut self,
+        proxy: &Proxy,
+        service_port: &ServicePort,
+        port: &Port,
+        applications: &[Application],
+    ) -> Arc<Resource> {
+        let cluster = inbound::local_cluster(proxy, service_port, port.protocol, applications);
+        self.encoder.encode_as(ResourceRole::Local(service_port.clone()), &cluster)
     }
 
     /// The cluster of a collector.

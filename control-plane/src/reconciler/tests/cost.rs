@@ -152,10 +152,9 @@ fn static_endpoint_change_visits_only_callers() {
         harness.set_policy(&listed(
             "{ address = \"10.0.0.1\", weight = 3 }, { address = \"10.0.0.2\" }",
         ));
-        // The endpoints, and three resources of the changed endpoint's own proxy: its local cluster
-        // and two listeners.
-        assert_eq!(harness.reconciler.snapshot_builder.compiler().unwrap().encoded(), encoded + 4);
-        // Those three are unchanged, since the only application of a proxy has no weight. So only
+        // The endpoints, and the local cluster of the changed endpoint's own proxy.
+        assert_eq!(harness.reconciler.snapshot_builder.compiler().unwrap().encoded(), encoded + 2);
+        // That cluster is unchanged, since the only application of a proxy has no weight. So only
         // callers get a new set.
         assert_eq!(harness.hub.counters().sets(), sets + u64::from(buyers));
     }

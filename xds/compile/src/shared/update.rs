@@ -6,10 +6,10 @@
 //! something that changed, the pieces before those that contain them: a piece with another result is such a change itself.
 //! A proxy without a changed read is not affected.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ironmesh_catalog::{ProxyId, ServiceAccount, Snapshot};
+use ironmesh_catalog::{ProxyId, ServiceAccount, ServiceName, ServicePort, Snapshot};
 use ironmesh_xds_wire::{Resource, changed_names};
 
 use super::{Pieces, Scope, Shared, Views};
@@ -24,6 +24,11 @@ pub struct Changes {
     pub all_proxies: bool,
     /// The proxies that must be compiled again: of all that were compiled, except forgotten ones.
     pub proxies: BTreeSet<ProxyId>,
+    /// The service ports whose applications differ behind a proxy. Unless the proxy is affected otherwise, its
+    /// clusters of these ports are all that differs for it ([`Compiler::renew_applications`]).
+    ///
+    /// [`Compiler::renew_applications`]: crate::Compiler::renew_applications
+    pub applications: BTreeMap<ProxyId, Vec<ServicePort>>,
     /// The new endpoints of a service port, for one locality, with the accounts whose proxies have
     /// them in some locality ([`Compiler::endpoints_of`]). Unless these are affected otherwise, the
     /// endpoints of this port are all that differs for them.
@@ -41,8 +46,14 @@ impl Shared {
         let mut changed = before.changed_reads(&self.mesh, &self.read_table);
         let mut changes = Changes::default();
         // The applications and the record of a proxy concern no other one.
-        let local = keys(&old.local_endpoints, &new.local_endpoints);
-        changes.proxies.extend(local.into_iter().map(|(proxy, _)| proxy));
+        for (proxy, port) in keys(&old.local_endpoints, &new.local_endpoints) {
+            // Ingress must not use the ports of applications.
+            if has_ingress(&new, proxy) {
+                changes.proxies.insert(proxy);
+            } else {
+                changes.applications.entry(proxy).or_default().push(port);
+            }
+        }
         changes.proxies.extend(new.proxies_with_other_services(old));
         self.update_secrets(old, &new);
         self.forget_other_orders(&changed);
@@ -216,6 +227,14 @@ impl Shared {
         let sets = sets.chain(proxies.reads()).chain(endpoints.values().map(Views::reads));
         read_table.retain(sets);
     }
+}
+
+/// Whether a proxy serves a port with ingress, or whether that is unknown.
+fn has_ingress(snapshot: &Snapshot, proxy: ProxyId) -> bool {
+    let serves = |service: &ServiceName| {
+        snapshot.record(proxy).is_none_or(|record| record.services.contains(service))
+    };
+    snapshot.ingress_rules.keys().any(|port| serves(&port.service))
 }
 
 impl Scope {

@@ -149,8 +149,8 @@ fn health_flap_changes_only_one_resource_of_callers() {
         let [(_, accounts)] = &changes.endpoints[..] else { panic!("{changes:?}") };
         assert_eq!(accounts.len(), 1);
         let server = before[0].0.record.id;
-        assert!(changes.proxies.iter().eq([&server]), "{changes:?}");
-        assert!(!changes.all_proxies);
+        assert!(changes.applications.keys().eq([&server]), "{changes:?}");
+        assert!(!changes.all_proxies && changes.proxies.is_empty());
         let again = compiler.compile(&before[0].0);
         assert_eq!(versions(&[(before[0].0.clone(), again)]), versions(&before[..1]));
     }

@@ -53,6 +53,9 @@ fn follow(
                 {
                     compiled.resources.replace(ResourceType::Endpoint, endpoints.clone());
                 }
+                for port in changes.applications.get(&proxy.record.id).into_iter().flatten() {
+                    compiler.renew_applications(proxy, port, &mut compiled);
+                }
                 compiled
             }
             _ => compiler.compile(proxy),
@@ -204,8 +207,8 @@ fn check_chains_change_only_on_withdrawal(
 }
 
 fn affects_no_proxy(changes: &Changes) -> bool {
-    let Changes { all_proxies, proxies, endpoints } = changes;
-    !all_proxies && proxies.is_empty() && endpoints.is_empty()
+    let Changes { all_proxies, proxies, applications, endpoints } = changes;
+    !all_proxies && proxies.is_empty() && applications.is_empty() && endpoints.is_empty()
 }
 
 /// A mesh with many proxies that may call one service.
