@@ -179,7 +179,17 @@ impl Snapshot {
     /// The findings: endpoints without traffic, and identities that no caller can have.
     pub fn findings(&self) -> impl Iterator<Item = &Finding> {
         let of_endpoints = self.findings.values().flat_map(|findings| findings.iter());
-        self.grants.findings().chain(of_endpoints)
+        self.identity_findings().chain(of_endpoints)
+    }
+
+    /// The findings about identities that no caller can have.
+    pub fn identity_findings(&self) -> impl Iterator<Item = &Finding> {
+        self.grants.findings()
+    }
+
+    /// The findings about the endpoints of each service that has any.
+    pub fn endpoint_findings(&self) -> &OrdMap<ServiceName, Arc<[Finding]>> {
+        &self.findings
     }
 
     /// The findings about the endpoints of a service: no traffic, or plaintext.

@@ -115,7 +115,7 @@ impl ControlPlane for RunningControlPlane {
             let name_of = |id| self.register.get(id).map(|record| record.display_name());
             self.alarms.findings(&self.tokens.misused(), is_revoked, name_of, Timestamp::now())
         };
-        let of_mesh = of_state.iter().chain(&of_machines).chain(&*findings);
+        let of_mesh = of_state.iter().chain(&of_machines).chain(findings.iter());
         let of_mesh = of_mesh.map(FindingView::from);
         let findings = self.risk_findings.iter().cloned().chain(of_mesh).collect();
         let handshakes = self.handshakes();

@@ -62,6 +62,7 @@ pub(crate) use expiry::ExpiringProxies;
 use finding_log::FindingLog;
 use ironmesh_catalog::text::chain;
 use liveness::{DisconnectedProxies, ProxyLiveness};
+pub(crate) use mesh_findings::MeshFindings;
 use nack_tracker::NackTracker;
 pub(crate) use nack_tracker::{InactiveResources, NackReport};
 use own_certificates::OwnCertificate;
@@ -93,7 +94,7 @@ pub(crate) struct StatusFeeds {
     /// The state of the endpoints providers and of their guards.
     pub(crate) endpoints: watch::Receiver<EndpointsView>,
     /// The findings about the mesh as a whole.
-    pub(crate) mesh_findings: watch::Receiver<Vec<Finding>>,
+    pub(crate) mesh_findings: watch::Receiver<MeshFindings>,
     /// The findings about what each proxy requests.
     pub(crate) findings: watch::Receiver<BTreeMap<ProxyId, Vec<Finding>>>,
     /// The alarms of identities that are live on two machines.
@@ -128,7 +129,7 @@ pub(crate) struct Reconciler {
     clock_findings: Vec<Finding>,
     snapshot: watch::Sender<Option<Arc<Snapshot>>>,
     endpoints_view: watch::Sender<EndpointsView>,
-    mesh_findings: watch::Sender<Vec<Finding>>,
+    mesh_findings: watch::Sender<MeshFindings>,
     findings: watch::Sender<BTreeMap<ProxyId, Vec<Finding>>>,
     inactive_resources: watch::Sender<BTreeMap<ProxyId, InactiveResources>>,
     duplicate_findings: watch::Sender<BTreeMap<ProxyId, Finding>>,

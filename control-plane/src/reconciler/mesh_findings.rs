@@ -4,10 +4,68 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use imbl::OrdMap;
+use imbl::ordmap::DiffItem;
+use ironmesh_catalog::{Finding, ServiceName};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::{Reconciler, expiry};
+
+/// The findings about the mesh as a whole. A catalog may have a hundred thousand endpoints without traffic: those findings
+/// are shared with the snapshot, so that a change costs the services that it touches.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct MeshFindings {
+    /// Outages, and identities that no caller can have.
+    of_calls: Vec<Finding>,
+    /// Those about the endpoints of each service.
+    of_endpoints: OrdMap<ServiceName, Arc<[Finding]>>,
+    /// Those of providers, the clock, proxies and revocations.
+    others: Vec<Finding>,
+}
+
+impl MeshFindings {
+    /// All findings, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Finding> {
+        let of_endpoints = self.of_endpoints.values().flat_map(|findings| findings.iter());
+        self.of_calls.iter().chain(of_endpoints).chain(&self.others)
+    }
+
+    /// The count of findings.
+    pub(crate) fn len(&self) -> usize {
+        let of_endpoints: usize = self.of_endpoints.values().map(|findings| findings.len()).sum();
+        self.of_calls.len() + of_endpoints + self.others.len()
+    }
+
+    /// Logs the findings that `earlier` does not have. Returns whether they differ.
+    fn log_news(&self, earlier: &Self) -> bool {
+        let mut is_news = false;
+        if (&self.of_calls, &self.others) != (&earlier.of_calls, &earlier.others) {
+            is_news = true;
+            let known: HashSet<_> = earlier.of_calls.iter().chain(&earlier.others).collect();
+            log(self.of_calls.iter().chain(&self.others), |finding| known.contains(finding));
+        }
+        for item in earlier.of_endpoints.diff(&self.of_endpoints) {
+            match item {
+                DiffItem::Add(_, new) => log(new.iter(), |_| false),
+                DiffItem::Update { old: (_, old), new: (_, new) } if old != new => {
+                    log(new.iter(), |finding| old.contains(finding));
+                }
+                DiffItem::Update { .. } => continue,
+                DiffItem::Remove(..) => {}
+            }
+            is_news = true;
+        }
+        is_news
+    }
+}
+
+/// Logs the findings that are not known.
+fn log<'a>(findings: impl Iterator<Item = &'a Finding>, is_known: impl Fn(&Finding) -> bool) {
+    for finding in findings.filter(|finding| !is_known(finding)) {
+        tracing::warn!("{finding}");
+    }
+}
 
 impl Reconciler {
     /// Updates the findings about proxy certificates: by the clock, and after an enrollment or a revocation.
@@ -61,24 +119,55 @@ impl Reconciler {
         if !is_news && !is_news_of_endpoints && !is_news_of_others {
             return;
         }
+        let outages = snapshot.outages(|port| self.pending_servers.is_pending(port, instant));
         let of_listeners = self.clients.without_listener.findings(snapshot);
         let of_ports = self.clients.local_ports.findings();
-        let outages = snapshot.outages(|port| self.pending_servers.is_pending(port, instant));
-        let of_mesh = || outages.iter().chain(snapshot.findings());
-        let of_proxies = || of_listeners.iter().chain(&of_ports).chain(&self.expiry.0);
-        let known = || self.endpoints_findings.iter().chain(&self.clock_findings);
-        let of_revocations = || self.revocation_findings.iter();
-        let findings = || of_mesh().chain(known()).chain(of_proxies()).chain(of_revocations());
+        let others = self.endpoints_findings.iter().chain(&self.clock_findings);
+        let others = others.chain(&of_listeners).chain(&of_ports).chain(&self.expiry.0);
+        let findings = MeshFindings {
+            of_calls: outages.into_iter().chain(snapshot.identity_findings().cloned()).collect(),
+            of_endpoints: snapshot.endpoint_findings().clone(),
+            others: others.chain(&self.revocation_findings).cloned().collect(),
+        };
         self.mesh_findings.send_if_modified(|published| {
-            if findings().eq(published.iter()) {
-                return false;
+            let is_news = findings.log_news(published);
+            if is_news {
+                *published = findings;
             }
-            let known: HashSet<_> = published.iter().collect();
-            for finding in findings().filter(|finding| !known.contains(finding)) {
-                tracing::warn!("{finding}");
-            }
-            *published = findings().cloned().collect();
-            true
+            is_news
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ironmesh_catalog::Code;
+
+    use super::*;
+
+    fn findings(text: &str) -> Vec<Finding> {
+        vec![Finding::warning(Code(1), None, text.to_owned())]
+    }
+
+    #[test]
+    fn findings_are_news_only_if_they_differ() {
+        let of = |service: &str, text: &str| {
+            let of_endpoints = OrdMap::from(vec![(
+                service.parse::<ServiceName>().unwrap(),
+                Arc::from(findings(text)),
+            )]);
+            MeshFindings { of_endpoints, ..MeshFindings::default() }
+        };
+        let store = of("store", "no traffic");
+        assert!(
+            store.log_news(&MeshFindings::default()) && MeshFindings::default().log_news(&store)
+        );
+        assert!(!of("store", "no traffic").log_news(&store), "derived again, with the same result");
+        assert!(
+            of("store", "plaintext").log_news(&store) && of("buyer", "no traffic").log_news(&store)
+        );
+        let late = MeshFindings { others: findings("late"), ..store.clone() };
+        assert!(late.log_news(&store) && !late.log_news(&late.clone()));
+        assert_eq!((late.len(), late.iter().count()), (2, 2));
     }
 }
