@@ -464,7 +464,7 @@ impl Reconciler {
         self.retry_nacked();
         to_publish.extend(affected);
         let mut touched = std::mem::take(&mut self.published_to);
-        touched.extend(news.into_iter().map(|(client, _)| client));
+        touched.append(&mut news.into_iter().map(|(client, _)| client).collect());
         self.nack_tracker.update_quarantine(&self.hub);
         to_publish.extend(self.nack_tracker.take_affected());
         if let Some(snapshot) = self.snapshot_builder.snapshot() {
@@ -479,7 +479,7 @@ impl Reconciler {
         }
         to_publish.retain(|client| !self.unrecorded.contains(client));
         let changed = self.publish_sets(&to_publish);
-        touched.extend(to_publish.iter().cloned());
+        touched.append(&mut to_publish.clone());
         self.examine_convergence(&touched, &changed, &connected, now);
         self.published_to = to_publish;
         self.record_participation();

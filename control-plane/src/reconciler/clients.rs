@@ -165,7 +165,7 @@ impl Clients {
         compiled_again: &BTreeSet<ClientKey>,
         compiler: &Compiler,
     ) -> BTreeSet<ClientKey> {
-        let mut reached = BTreeSet::new();
+        let mut reached = Vec::new();
         let accounts: BTreeSet<_> =
             changes.endpoints.iter().flat_map(|(_, accounts)| accounts).collect();
         for account in accounts {
@@ -177,11 +177,11 @@ impl Clients {
                 {
                     let resources = &mut config.compiled.resources;
                     resources.replace(ResourceType::Endpoint, endpoints.clone());
-                    reached.insert(Arc::clone(client));
+                    reached.push(Arc::clone(client));
                 }
             }
         }
-        reached
+        reached.into_iter().collect()
     }
 
     /// Renews the applications of clients that are not compiled again; returns those whose resources differ.

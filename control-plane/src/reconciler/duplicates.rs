@@ -92,6 +92,11 @@ impl Duplicates {
         self.overlapping.values().min().copied()
     }
 
+    /// Whether no identity has more than one live stream.
+    fn is_empty(&self) -> bool {
+        self.overlapping.is_empty() && self.alarms.is_empty()
+    }
+
     /// The identities whose overlap must be examined now.
     fn due(&self, now: Instant) -> Vec<ProxyId> {
         let due = self.overlapping.iter().filter(|(_, until)| **until <= now);
@@ -166,8 +171,12 @@ impl Reconciler {
     /// Examines the identities whose streams have changed, and those whose overlap has lasted too long.
     pub(super) fn check_duplicates(&mut self, news: &[(ClientKey, ClientChange)], wall: Timestamp) {
         let now = Instant::now();
-        let changed = news.iter().filter_map(|(client, _)| client.parse::<ProxyId>().ok());
-        let concerned: Vec<_> = changed.chain(self.duplicates.due(now)).collect();
+        // Nearly all news are ACKs of clients with one stream.
+        let duplicates = &self.duplicates;
+        let is_concerned = |news: &ClientChange| news.streams > 1 || !duplicates.is_empty();
+        let changed = news.iter().filter(|(_, news)| is_concerned(news));
+        let changed = changed.filter_map(|(client, _)| client.parse::<ProxyId>().ok());
+        let concerned: Vec<_> = changed.chain(duplicates.due(now)).collect();
         let mut is_news = false;
         for proxy in concerned {
             let streams = self.hub.live_streams(&proxy.to_string());

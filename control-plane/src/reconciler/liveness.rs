@@ -147,7 +147,7 @@ impl ProxyLiveness {
 impl Reconciler {
     /// Updates which proxies are connected; a proxy that reconnects is no longer unreachable.
     pub(super) fn update_presence(&mut self, news: &[(ClientKey, ClientChange)], now: Timestamp) {
-        let mut back = Vec::new();
+        let (mut back, records) = (Vec::new(), self.register.all_records());
         for (client, news) in news {
             let Ok(id) = client.parse::<ProxyId>() else { continue };
             let is_configured = || self.is_configured(client, id);
@@ -157,7 +157,7 @@ impl Reconciler {
                 continue;
             }
             self.liveness.connected(id);
-            let record = self.register.get(id);
+            let record = records.get(&id);
             if record.is_some_and(|record| record.unreachable_since.is_some()) {
                 tracing::info!(proxy = %id, "unreachable proxy reconnected");
                 back.push((id, None));

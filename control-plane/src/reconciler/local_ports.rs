@@ -100,6 +100,11 @@ impl LocalPorts {
         }
     }
 
+    /// Whether there are such findings about a client.
+    pub(super) fn has_held(&self, client: &ClientKey) -> bool {
+        self.held.contains_key(client)
+    }
+
     /// Whether the findings differ from those at the last call.
     pub(super) fn take_news(&mut self) -> bool {
         std::mem::take(&mut self.is_news)

@@ -107,7 +107,8 @@ impl Reconciler {
     /// Publishes to these clients what they should have: compiled, or a fallback, or held back by the rollout order.
     /// Returns those whose set changed, or is to change once other proxies are ready.
     pub(super) fn publish_sets(&mut self, clients: &BTreeSet<ClientKey>) -> BTreeSet<ClientKey> {
-        let (mut changed, mut held) = (BTreeSet::new(), Vec::new());
+        // Collected in order: a set of a thousand clients is then built at once.
+        let (mut changed, mut held) = (Vec::new(), Vec::new());
         let examined = ExaminedClusters::default();
         for client in clients {
             let Some(config) = self.clients.config(client) else { continue };
@@ -116,7 +117,10 @@ impl Reconciler {
             let (set, inactive_resources) = self.nack_tracker.effective_set(client, config, before);
             self.publish_inactive_resources(config.proxy.record.id, &inactive_resources);
             let upstreams = &config.compiled.upstreams;
-            held.push((client, held_ports(&config.proxy, upstreams, &inactive_resources)));
+            let findings = held_ports(&config.proxy, upstreams, &inactive_resources);
+            if !findings.is_empty() || self.clients.local_ports.has_held(client) {
+                held.push((client, findings));
+            }
             let set = match (&published, self.snapshot_builder.snapshot()) {
                 (Some(before), Some(snapshot)) => {
                     let (clients, hub, now) = (&self.clients, &*self.hub, Instant::now());
@@ -135,13 +139,13 @@ impl Reconciler {
                 self.hub.publish(client, set);
             }
             if is_new || self.rollout_order.is_held(client) {
-                changed.insert(Arc::clone(client));
+                changed.push(Arc::clone(client));
             }
         }
         for (client, findings) in held {
             self.clients.local_ports.set_held(client, findings);
         }
-        changed
+        changed.into_iter().collect()
     }
 
     /// Examines how far these clients have ACKed what they should have. `changed` are those whose set this pass changed,
