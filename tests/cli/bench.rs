@@ -13,7 +13,7 @@ fn run(variant: &str, parts: &[&str]) -> Option<Vec<Value>> {
     let mut command = Command::new(require_bench()?);
     command.arg("run").args(parts.iter().flat_map(|part| ["--part", part]));
     command.args(["--shape", "20x10", "--variant", variant]);
-    command.args(["--events", "4", "--fault-runs", "1", "--storms", "1"]);
+    command.args(["--events", "4", "--fault-runs", "1", "--storms", "1", "--steady", "1"]);
     Some(rows(command.arg("--ironmesh").arg(require_ironmesh()?)))
 }
 

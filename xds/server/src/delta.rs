@@ -34,7 +34,8 @@ pub type DeltaOutput = crate::stream::StreamOutput<DeltaResponse>;
 /// One delta stream.
 #[derive(Debug)]
 pub struct DeltaStream {
-    types: ByType<TypeStream>,
+    /// (In a box: a future that moves it has room for each place of the move.)
+    types: Box<ByType<TypeStream>>,
     /// The resource set of the client; `None` until one is published.
     target: Option<ResourceSet>,
     unknown_types: UnknownTypes,
@@ -47,7 +48,7 @@ impl DeltaStream {
     /// Creates a stream. `nacked` holds the versions that the client NACKed on earlier streams,
     /// which are not sent again.
     pub fn new(nacked: &BTreeMap<(ResourceType, Arc<str>), Version>) -> Self {
-        let mut types = ByType::new(TypeStream::new);
+        let mut types = Box::new(ByType::new(TypeStream::new));
         for ((resource_type, name), version) in nacked {
             types.of_mut(*resource_type).nacked.insert(Arc::clone(name), *version);
         }

@@ -16,9 +16,6 @@
 //!
 //! Removals come last, in the order of references.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
-
 use ironmesh_xds_wire::{ByType, ResourceSet, ResourceType};
 use tokio::time::Instant;
 
@@ -92,10 +89,12 @@ impl DeltaStream {
             return;
         }
         stream.has_updates(target);
-        let held = self.held_names(resource_type, target);
+        let others = OtherTypes { types: &self.types, target };
+        let hold = |name: &str| others.hold(resource_type, name);
+        let names = self.types.of(resource_type).next_names(target, hold);
         let nonce = self.last_nonce + 1;
         let stream = self.types.of_mut(resource_type);
-        let Some(response) = stream.next_updates(target, nonce, &held) else { return };
+        let Some(response) = stream.next_updates(names, target, nonce) else { return };
         stream.sent(&response, now);
         self.last_nonce = nonce;
         if resource_type == ResourceType::Cluster {
@@ -107,13 +106,6 @@ impl DeltaStream {
             }
         }
         outputs.push(DeltaOutput::Send(response));
-    }
-
-    /// The names of a type that are due and must wait for other types.
-    fn held_names(&self, resource_type: ResourceType, target: &ResourceSet) -> BTreeSet<Arc<str>> {
-        let others = OtherTypes { types: &self.types, target };
-        let due = self.types.of(resource_type).due_names();
-        due.filter(|name| others.hold(resource_type, name)).cloned().collect()
     }
 
     /// Whether resources of a type remain to be sent or ACKed, by a client that ACKs in time.

@@ -362,34 +362,52 @@ impl TypeStream {
         self.dirty.iter().any(|name| !resources.contains_key(name) && self.known.contains_key(name))
     }
 
-    /// The names that the next push may contain.
-    pub(super) fn due_names(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.explicitly_requested.iter().chain(&self.dirty).chain(self.bisection.names())
+    /// The names of the next push of new, changed or requested resources, up to the size of one
+    /// response. `hold` selects the names that must wait; it is asked for no more names than that.
+    pub(super) fn next_names(
+        &self,
+        target: &ResourceSet,
+        hold: impl Fn(&str) -> bool,
+    ) -> Vec<Arc<str>> {
+        let resources = target.of(self.resource_type);
+        // A bisection delays no other resource.
+        let in_bisection: BTreeSet<_> = self.bisection.names().cloned().collect();
+        let is_free = |name: &&Arc<str>| !in_bisection.contains(*name) && !hold(name);
+        let due = |name: &Arc<str>| resources.get(name).filter(|resource| self.is_due(resource));
+        let (mut names, mut size, mut has_resources) = (Vec::new(), 0, false);
+        for name in self.explicitly_requested.union(&self.dirty).filter(is_free) {
+            if let Some(resource) = due(name) {
+                has_resources = true;
+                size += resource.delta_entry().len();
+            } else if self.explicitly_requested.contains(name) {
+                size += name.len() + NAME_PREFIX;
+            } else {
+                // It is gone, and its removal is another push.
+                continue;
+            }
+            names.push(Arc::clone(name));
+            if size >= FULL_RESPONSE {
+                break;
+            }
+        }
+        if !has_resources {
+            names.extend(self.bisection.next_of(|name| !hold(name)).unwrap_or_default());
+        }
+        names
     }
 
-    /// Builds the next push of new, changed or requested resources, if any. The names in `held`
-    /// must wait.
+    /// Builds the next push, with what is due of `names`, if anything is.
     pub(crate) fn next_updates(
         &mut self,
+        names: Vec<Arc<str>>,
         target: &ResourceSet,
         nonce: u64,
-        held: &BTreeSet<Arc<str>>,
     ) -> Option<DeltaResponse> {
         let resources = target.of(self.resource_type);
         let mut response = DeltaResponse::new(self.resource_type, nonce);
-        // A bisection delays no other resource.
-        let in_bisection: BTreeSet<_> = self.bisection.names().cloned().collect();
-        let is_free = |name: &&Arc<str>| !in_bisection.contains(*name) && !held.contains(*name);
-        let mut names: Vec<_> =
-            self.explicitly_requested.union(&self.dirty).filter(is_free).cloned().collect();
-        if !names.iter().any(|name| resources.get(name).is_some_and(|one| self.is_due(one))) {
-            names.extend(self.bisection.next_of(|name| !held.contains(name)).unwrap_or_default());
-        }
-        let mut size = 0;
         for name in names {
             match resources.get(&name) {
                 Some(resource) if self.is_due(resource) => {
-                    size += resource.delta_entry().len();
                     response.resources.push(Arc::clone(resource));
                     self.dirty.remove(&name);
                     self.bisection.retain(|one| *one != name);
@@ -399,16 +417,12 @@ impl TypeStream {
                 resource => {
                     let is_there = resource.is_some() && self.known.contains_key(&name);
                     if self.explicitly_requested.contains(&name) && !is_there {
-                        size += name.len() + NAME_PREFIX;
                         response.removed.push(Arc::clone(&name));
                         self.dirty.remove(&name);
                     }
                 }
             }
             self.explicitly_requested.remove(&name);
-            if size >= FULL_RESPONSE {
-                break;
-            }
         }
         let is_empty = response.resources.is_empty() && response.removed.is_empty();
         (!is_empty || std::mem::take(&mut self.owes_response)).then_some(response)
