@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{sleep, timeout};
@@ -25,10 +25,8 @@ use crate::rejections::Rejections;
 use crate::service::Streams;
 
 mod frames;
-mod tasks;
 
 use frames::Counted;
-pub(crate) use tasks::ConnectionTasks;
 
 /// The keepalive: the interval between PINGs, and the time that a client may take to reply.
 const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
@@ -71,13 +69,26 @@ const MAX_RESETS: (usize, usize) = (20, 64);
 /// The state that all connections share.
 #[derive(Clone)]
 pub(crate) struct Connections {
+    http2: http2::Builder<TokioExecutor>,
     streams: Streams,
     rejection_log: Arc<LogThrottle>,
 }
 
 impl Connections {
     pub(crate) fn new(streams: &Streams) -> Self {
-        Self { streams: streams.clone(), rejection_log: Arc::default() }
+        let mut http2 = http2::Builder::new(TokioExecutor::new());
+        http2
+            .timer(TokioTimer::new())
+            .keep_alive_interval(KEEPALIVE.0)
+            .keep_alive_timeout(KEEPALIVE.1)
+            .max_concurrent_streams(MAX_STREAMS)
+            .max_header_list_size(MAX_HEADERS)
+            .initial_stream_window_size(RECEIVE_WINDOWS.0)
+            .initial_connection_window_size(RECEIVE_WINDOWS.1)
+            .max_send_buf_size(MAX_SEND_BUFFER)
+            .max_pending_accept_reset_streams(MAX_RESETS.0)
+            .max_local_error_reset_streams(MAX_RESETS.1);
+        Self { http2, streams: streams.clone(), rejection_log: Arc::default() }
     }
 
     pub(crate) fn counters(&self) -> &Counters {
@@ -96,17 +107,16 @@ impl Connections {
         }
     }
 
-    /// Serves a connection, with all of its streams, in a task of its own.
+    /// Serves a connection in a task of its own.
     pub(crate) fn open<IO>(&self, io: IO, peer: Peer, permit: ConnectionPermit)
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let (connections, tasks) = (self.clone(), ConnectionTasks::default());
-        let started = tasks.clone();
-        self.streams.tasks.spawn(tasks.run(async move {
-            connections.serve(io, peer, permit.quota(), started).await;
+        let connections = self.clone();
+        self.streams.tasks.spawn(async move {
+            connections.serve(io, peer, permit.quota()).await;
             drop(permit);
-        }));
+        });
     }
 
     /// Serves a connection beyond the client's limit: rejects its first stream with the reason, then
@@ -131,19 +141,18 @@ impl Connections {
     }
 
     /// Serves a connection until it ends.
-    async fn serve<IO>(&self, io: IO, peer: Peer, quota: &MemoryQuota, tasks: ConnectionTasks)
+    async fn serve<IO>(&self, io: IO, peer: Peer, quota: &MemoryQuota)
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let service = service_fn(|mut request: http::Request<hyper::body::Incoming>| {
             request.extensions_mut().insert(peer.clone());
             request.extensions_mut().insert(quota.clone());
-            request.extensions_mut().insert(tasks.clone());
             std::future::ready(Ok::<_, Infallible>(self.streams.call(request)))
         });
         let flood = CancellationToken::new();
         let io = TokioIo::new(Counted::new(io, flood.clone()));
-        let mut connection = std::pin::pin!(http2(tasks.clone()).serve_connection(io, service));
+        let mut connection = std::pin::pin!(self.http2.serve_connection(io, service));
         let reason = tokio::select! {
             end = connection.as_mut() => return log_end(&peer, &end),
             reason = poll_when_woken(self.reason_to_close(&peer, &flood)) => reason,
@@ -180,23 +189,6 @@ impl Connections {
             () = peer.is_idle(IDLE_DEADLINE) => "idle",
         }
     }
-}
-
-/// HTTP/2 for one connection, with its limits.
-fn http2(tasks: ConnectionTasks) -> http2::Builder<ConnectionTasks> {
-    let mut http2 = http2::Builder::new(tasks);
-    http2
-        .timer(TokioTimer::new())
-        .keep_alive_interval(KEEPALIVE.0)
-        .keep_alive_timeout(KEEPALIVE.1)
-        .max_concurrent_streams(MAX_STREAMS)
-        .max_header_list_size(MAX_HEADERS)
-        .initial_stream_window_size(RECEIVE_WINDOWS.0)
-        .initial_connection_window_size(RECEIVE_WINDOWS.1)
-        .max_send_buf_size(MAX_SEND_BUFFER)
-        .max_pending_accept_reset_streams(MAX_RESETS.0)
-        .max_local_error_reset_streams(MAX_RESETS.1);
-    http2
 }
 
 /// Returns when a connection has reached `age`, ten percent more or less at random: connections

@@ -17,7 +17,6 @@ use tonic::body::Body;
 use tracing::{Instrument, field};
 
 use crate::body::{End, Message, MessageBody};
-use crate::connection::ConnectionTasks;
 use crate::counters::CloseReason;
 use crate::delta::DeltaStream;
 use crate::hub::{ClientKey, Hub};
@@ -105,7 +104,7 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    /// Opens a stream, if its peer may have one, and serves it in the task of its connection.
+    /// Opens a stream, if its peer may have one, and serves it in a task of its own.
     fn open<M, F>(
         &self,
         request: http::Request<Incoming>,
@@ -123,8 +122,6 @@ impl Streams {
         let peer = peer.ok_or_else(|| Status::internal("the connection has no peer"))?;
         let quota = request.extensions().get::<MemoryQuota>().cloned();
         let quota = quota.ok_or_else(|| Status::internal("the connection has no memory quota"))?;
-        let tasks = request.extensions().get::<ConnectionTasks>().cloned();
-        let tasks = tasks.ok_or_else(|| Status::internal("the connection has no task"))?;
         if peer.is_rejected() {
             peer.leave();
             let message =
@@ -143,7 +140,7 @@ impl Streams {
         let requests = Messages::new(Body::new(request.into_body()), quota);
         let span = tracing::debug_span!("stream", address = %peer.address, client = field::Empty);
         let serving = serve(self.clone(), peer, requests, responses.clone()).instrument(span);
-        tasks.start(async move {
+        self.tasks.spawn(async move {
             if let Err(status) = serving.await {
                 drop(end.set(status));
             }

@@ -1,6 +1,5 @@
 //! Connections of clients that speak HTTP/2 and nothing else, on a clock that only the tests move.
 
-use std::io;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 
@@ -78,16 +77,10 @@ fn connection_by(
 }
 
 /// Performs the HTTP/2 handshake. Returns the sender of requests, and the task that ends with the
-/// connection. The server may have closed it before the client writes its last frame.
+/// connection.
 async fn speak(io: DuplexStream) -> (SendRequest<bytes::Bytes>, JoinHandle<Result<(), Error>>) {
     let (requests, connection) = h2::client::handshake(io).await.unwrap();
-    let end = async {
-        connection.await.or_else(|error| {
-            let is_closed = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
-            if error.get_io().is_some_and(is_closed) { Ok(()) } else { Err(error) }
-        })
-    };
-    (requests, tokio::spawn(end))
+    (requests, tokio::spawn(connection))
 }
 
 fn request() -> http::Request<()> {
