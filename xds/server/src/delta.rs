@@ -38,6 +38,10 @@ pub struct DeltaStream {
     types: Box<ByType<TypeStream>>,
     /// The resource set of the client; `None` until one is published.
     target: Option<ResourceSet>,
+    /// The requests that came before the first set, and their approximate memory. They are compared
+    /// with it as a whole, which is far cheaper than to store their names one by one before.
+    waiting: Vec<(ResourceType, DeltaRequest)>,
+    waiting_size: usize,
     unknown_types: UnknownTypes,
     last_nonce: u64,
     /// The end of the [`REMOVAL_GRACE`], if it is running.
@@ -55,6 +59,8 @@ impl DeltaStream {
         Self {
             types,
             target: None,
+            waiting: Vec::new(),
+            waiting_size: 0,
             unknown_types: UnknownTypes::default(),
             last_nonce: 0,
             grace_ends: None,
@@ -69,10 +75,34 @@ impl DeltaStream {
         if subscription::size_of(request.initial_versions.keys()) > subscription::MAX_SIZE {
             return vec![DeltaOutput::Close("the client reports too many initial versions")];
         }
-        let mut outputs = Vec::new();
-        if self.types.values().all(|stream| !stream.subscription.has_begun) {
+        if self.waiting.is_empty() && self.types.values().all(|of| !of.subscription.has_begun) {
             self.grace_ends = Some(now + REMOVAL_GRACE);
         }
+        let mut outputs = Vec::new();
+        if let Some(target) = self.target.take() {
+            self.apply(resource_type, request, &target, now, &mut outputs);
+            self.target = Some(target);
+        } else {
+            self.waiting_size += waiting_size(request);
+            self.waiting.push((resource_type, subscriptions(request)));
+        }
+        if self.size() > subscription::MAX_SIZE {
+            outputs.push(DeltaOutput::Close("the client subscribes to too many names"));
+            return outputs;
+        }
+        self.advance(now, &mut outputs);
+        outputs
+    }
+
+    /// Applies a request to the state of its type.
+    fn apply(
+        &mut self,
+        resource_type: ResourceType,
+        request: &DeltaRequest,
+        target: &ResourceSet,
+        now: Instant,
+        outputs: &mut Vec<DeltaOutput>,
+    ) {
         let stream = self.types.of_mut(resource_type);
         // A nonce of no push in flight is neither ACK nor NACK. The request's subscriptions count
         // all the same.
@@ -83,42 +113,36 @@ impl DeltaStream {
                     self.grace_ends = Some(now + REMOVAL_GRACE);
                 }
                 outputs.push(DeltaOutput::Nacked(nacked));
-                self.target.iter().for_each(|target| stream.forget_nacks_outside(target));
+                stream.forget_nacks_outside(target);
             }
             None => {}
         }
-        if stream.on_subscriptions(request, self.target.as_ref()) {
+        if stream.on_subscriptions(request, target) {
             outputs.push(DeltaOutput::Acked(Acked { resource_type, names: Vec::new() }));
         }
-        self.target.iter().for_each(|target| stream.share(target));
-        if self.size() > subscription::MAX_SIZE {
-            outputs.push(DeltaOutput::Close("the client subscribes to too many names"));
-            return outputs;
-        }
-        self.advance(now, &mut outputs);
-        outputs
+        stream.share(target);
     }
 
     /// Replaces the resource set of the client.
     pub fn on_set(&mut self, set: ResourceSet, now: Instant) -> Vec<DeltaOutput> {
-        let none = ResourceSet::default();
-        let old = self.target.as_ref().unwrap_or(&none);
         let mut outputs = Vec::new();
-        for resource_type in ResourceType::ALL {
+        if let Some(old) = &self.target {
             // Nearly always only one type differs.
-            if self.target.is_some() && old.of(resource_type).ptr_eq(set.of(resource_type)) {
-                continue;
+            let of = ResourceType::ALL.into_iter();
+            for resource_type in of.filter(|of| !old.of(*of).ptr_eq(set.of(*of))) {
+                let stream = self.types.of_mut(resource_type);
+                stream.dirty.extend(set.changed_since(old, resource_type));
+                stream.forget_nacks_outside(&set);
+                stream.share(&set);
             }
-            let stream = self.types.of_mut(resource_type);
-            stream.dirty.extend(set.changed_since(old, resource_type));
-            stream.forget_nacks_outside(&set);
-            if stream.adopt_initial_versions(&set) {
-                outputs.push(DeltaOutput::Acked(Acked { resource_type, names: Vec::new() }));
+        } else {
+            for resource_type in ResourceType::ALL {
+                self.types.of_mut(resource_type).forget_nacks_outside(&set);
             }
-            if self.target.is_none() {
-                stream.review_all(&set);
+            for (resource_type, request) in std::mem::take(&mut self.waiting) {
+                self.apply(resource_type, &request, &set, now, &mut outputs);
             }
-            stream.share(&set);
+            self.waiting_size = 0;
         }
         self.target = Some(set);
         self.advance(now, &mut outputs);
@@ -183,7 +207,8 @@ impl DeltaStream {
 
     /// The approximate memory for subscribed names and initial versions.
     pub(crate) fn size(&self) -> usize {
-        self.types.values().map(TypeStream::size).sum::<usize>() + self.unknown_types.size()
+        let of_types = self.types.values().map(TypeStream::size).sum::<usize>();
+        of_types + self.waiting_size + self.unknown_types.size()
     }
 
     /// Holds back all removals until `until`.
@@ -229,4 +254,25 @@ impl DeltaStream {
         self.last_nonce += 1;
         self.last_nonce
     }
+}
+
+/// The subscriptions of a request. Its node was read before, and it answers no push, since there
+/// was none.
+fn subscriptions(request: &DeltaRequest) -> DeltaRequest {
+    DeltaRequest {
+        node: None,
+        type_url: request.type_url.clone(),
+        subscribe: request.subscribe.clone(),
+        unsubscribe: request.unsubscribe.clone(),
+        initial_versions: Arc::clone(&request.initial_versions),
+        nonce: String::new(),
+        error: None,
+    }
+}
+
+/// The approximate memory of a request that waits for the first set.
+fn waiting_size(request: &DeltaRequest) -> usize {
+    let names = request.subscribe.iter().chain(&request.unsubscribe);
+    let names = names.chain(request.initial_versions.keys());
+    size_of::<DeltaRequest>() + subscription::size_of(names)
 }

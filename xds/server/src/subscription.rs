@@ -1,6 +1,6 @@
 //! The subscription of a client to one type.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use ironmesh_xds_wire::{ResourceMap, ResourceType};
@@ -20,6 +20,17 @@ const NAME_OVERHEAD: usize = 64;
 /// The approximate memory of these names.
 pub(crate) fn size_of<'a>(names: impl IntoIterator<Item = &'a String>) -> usize {
     names.into_iter().map(|name| name.len() + NAME_OVERHEAD).sum()
+}
+
+/// Whether these are exactly the names of `resources`, as nearly always when a client subscribes to
+/// all that its clusters or listeners need.
+fn are_names_of(names: &[String], resources: &ResourceMap) -> bool {
+    if names.is_empty() || names.len() != resources.len() {
+        return false;
+    }
+    // The client chooses the names: a keyed hash.
+    let named: HashSet<_> = names.iter().map(String::as_str).collect();
+    named.len() == names.len() && resources.keys().all(|name| named.contains(&**name))
 }
 
 /// The subscription of a stream to one type.
@@ -122,16 +133,26 @@ impl Subscription {
         self.names.share(resources);
     }
 
+    /// Whether the client is known, without a look at each name, to be subscribed to all of these.
+    pub(crate) fn covers_all(&self, resources: &ResourceMap) -> bool {
+        self.is_wildcard || self.names.has_all_of(resources)
+    }
+
     /// Adds names. Returns all of them, even those already subscribed: "the server must respond
-    /// with all resources in `resource_names_subscribe`".
-    pub(crate) fn subscribe(&mut self, names: &[String]) -> Change {
+    /// with all resources in `resource_names_subscribe`". `resources` are those of the client's set.
+    pub(crate) fn subscribe(&mut self, names: &[String], resources: &ResourceMap) -> Change {
         let mut change = Change::default();
         // "Legacy wildcard": a first request without names subscribes to all. Envoy sends one even
         // when it reconnects with `initial_resource_versions`.
         let is_legacy = !self.has_begun && names.is_empty() && self.resource_type.allows_wildcard();
-        self.has_begun = true;
         if is_legacy {
             change.wildcard = !std::mem::replace(&mut self.is_wildcard, true);
+        }
+        if !std::mem::replace(&mut self.has_begun, true) && are_names_of(names, resources) {
+            self.names = Overlay::all_of(resources);
+            self.size += size_of(names);
+            change.names = resources.keys().cloned().collect();
+            return change;
         }
         for name in names {
             if self.resource_type.allows_wildcard() && name == WILDCARD {

@@ -1,7 +1,7 @@
 //! Delta requests and responses (`envoy.service.discovery.v3`), as far as a server needs them.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -24,7 +24,7 @@ pub struct DeltaRequest {
     /// The names to unsubscribe from.
     pub unsubscribe: Vec<String>,
     /// The initial versions: resources from an earlier stream, by name. Only in the first request.
-    pub initial_versions: Arc<BTreeMap<String, String>>,
+    pub initial_versions: Arc<HashMap<String, String>>,
     /// The nonce of the response that this ACKs or NACKs; empty if neither.
     pub nonce: String,
     /// The error of a NACK; `None` in an ACK.
@@ -38,7 +38,7 @@ impl From<discovery::DeltaDiscoveryRequest> for DeltaRequest {
             type_url: request.type_url,
             subscribe: request.resource_names_subscribe,
             unsubscribe: request.resource_names_unsubscribe,
-            initial_versions: Arc::new(request.initial_resource_versions.into_iter().collect()),
+            initial_versions: Arc::new(request.initial_resource_versions),
             nonce: request.response_nonce,
             error: request.error_detail.map(ErrorDetail::from),
         }

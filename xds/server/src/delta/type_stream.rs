@@ -4,7 +4,7 @@
 //! On an aggregated stream each type is a stream of its own: nonces, versions and subscriptions of
 //! one type never affect another. Dependencies between types are in `order`.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use ironmesh_xds_wire::{
@@ -43,8 +43,6 @@ pub(crate) struct TypeStream {
     pub(crate) subscription: Subscription,
     /// The approximate memory for the names of the initial versions.
     initial_versions_size: usize,
-    /// The initial versions, until a set is published to compare them with.
-    initial_versions: Option<Arc<BTreeMap<String, String>>>,
     /// The versions that the client has or is being sent. `None` is some version that the server
     /// cannot know.
     known: Overlay<Option<Version>>,
@@ -79,7 +77,6 @@ impl TypeStream {
             resource_type,
             subscription: Subscription::new(resource_type),
             initial_versions_size: 0,
-            initial_versions: None,
             known: Overlay::default(),
             acked: Overlay::default(),
             kept_after_nack: BTreeSet::new(),
@@ -100,7 +97,7 @@ impl TypeStream {
     pub(crate) fn on_subscriptions(
         &mut self,
         request: &DeltaRequest,
-        target: Option<&ResourceSet>,
+        target: &ResourceSet,
     ) -> bool {
         let is_first = !self.subscription.has_begun;
         // A name in both lists is unsubscribed first, then subscribed.
@@ -108,13 +105,9 @@ impl TypeStream {
         if dropped.wildcard {
             // Names that the client ACKed after it unsubscribed are not known, but ACKed.
             let names = self.known.names().chain(self.acked.names());
-            let names =
-                names.chain(&self.explicitly_requested).chain(&self.uncertain).map(|name| &**name);
-            let initial_versions =
-                self.initial_versions.iter().flat_map(|initial_versions| initial_versions.keys());
-            let names = names.chain(initial_versions.map(String::as_str));
-            let lost: Vec<Arc<str>> =
-                names.filter(|name| !self.subscription.covers(name)).map(Arc::from).collect();
+            let names = names.chain(&self.explicitly_requested).chain(&self.uncertain);
+            let lost: Vec<_> =
+                names.filter(|name| !self.subscription.covers(name)).cloned().collect();
             for name in lost {
                 self.forget(&name);
             }
@@ -127,7 +120,8 @@ impl TypeStream {
                 self.forget(&name);
             }
         }
-        let wanted = self.subscription.subscribe(&request.subscribe);
+        let resources = target.of(self.resource_type);
+        let wanted = self.subscription.subscribe(&request.subscribe, resources);
         // A name with an initial version need not be sent if it is current.
         let initial_versions = &request.initial_versions;
         let is_reported = |name: &Arc<str>| {
@@ -140,14 +134,14 @@ impl TypeStream {
         if is_first {
             self.pending_first_response.clear();
             self.initial_versions_size = subscription::size_of(initial_versions.keys());
-            self.initial_versions = Some(Arc::clone(initial_versions))
-                .filter(|initial_versions| !initial_versions.is_empty());
             // A client with initial versions has been served before; one without them waits for a
             // response.
             self.owes_response = initial_versions.is_empty();
         }
-        let Some(target) = target else { return false };
-        let is_compared = self.adopt_initial_versions(target);
+        let is_compared = is_first && !initial_versions.is_empty();
+        if is_compared {
+            self.adopt_initial_versions(initial_versions, resources);
+        }
         if is_first || wanted.wildcard {
             self.review_all(target);
         }
@@ -159,28 +153,34 @@ impl TypeStream {
         self.subscription.size() + self.initial_versions_size
     }
 
-    /// Adopts the initial versions that the client reported, once. Returns whether there were any.
-    pub(crate) fn adopt_initial_versions(&mut self, target: &ResourceSet) -> bool {
-        let Some(initial_versions) = self.initial_versions.take() else { return false };
-        let version = |name: &str| {
-            let version = initial_versions.get(name).filter(|_| self.subscription.covers(name));
+    /// Adopts the initial versions that the client reported.
+    fn adopt_initial_versions(
+        &mut self,
+        initial_versions: &HashMap<String, String>,
+        resources: &ResourceMap,
+    ) {
+        let covers_all = self.subscription.covers_all(resources);
+        let version = |name: &str, is_covered: bool| {
+            let version = initial_versions.get(name);
+            let version = version.filter(|_| is_covered || self.subscription.covers(name));
             version.map(|version| version.parse().ok())
         };
-        self.nacked.retain(|name, nacked| version(name) != Some(Some(*nacked)));
+        self.nacked.retain(|name, nacked| version(name, false) != Some(Some(*nacked)));
         // A client that reports few resources stores those itself.
-        let resources = target.of(self.resource_type);
         let none = ResourceMap::new();
         let resources =
             if resources.len() <= 2 * initial_versions.len() { resources } else { &none };
-        let mut known = Overlay::with_base(resources, version);
-        for name in initial_versions.keys().filter(|name| !resources.contains_key(name.as_str())) {
-            if let Some(version) = version(name) {
-                known.insert(name.as_str().into(), version);
+        let mut known = Overlay::with_base(resources, |name| version(name, covers_all));
+        if known.len() < initial_versions.len() {
+            let names = initial_versions.keys().map(String::as_str);
+            for name in names.filter(|name| !resources.contains_key(*name)) {
+                if let Some(version) = version(name, false) {
+                    known.insert(name.into(), version);
+                }
             }
         }
         self.acked = known.certain();
         self.known = known;
-        true
     }
 
     /// Forgets the NACKs of resources that the set does not have. [`Hub`](crate::Hub) does not report them any
@@ -214,9 +214,6 @@ impl TypeStream {
     }
 
     fn forget(&mut self, name: &Arc<str>) {
-        if let Some(initial_versions) = &mut self.initial_versions {
-            Arc::make_mut(initial_versions).remove(&**name);
-        }
         self.known.remove(name);
         self.acked.remove(name);
         self.kept_after_nack.remove(name);

@@ -68,6 +68,19 @@ fn stream_with_too_many_initial_versions_is_closed() {
     assert_eq!(client.take_pushes(), ["closed: the client reports too many initial versions"]);
 }
 
+/// A30: what the client reports before its first set is kept until then.
+#[test]
+fn requests_before_the_first_set_are_limited_together() {
+    let mut client = Client::new();
+    let version = |n: usize| (format!("{n}{}", "x".repeat(1 << 20)), String::new());
+    for of in [Cluster, Listener] {
+        assert!(client.take_pushes().is_empty());
+        let initial_versions = Arc::new((0..9).map(version).collect());
+        client.request(&DeltaRequest { initial_versions, ..subscribe(of, &[]) });
+    }
+    assert_eq!(client.take_pushes(), ["closed: the client subscribes to too many names"]);
+}
+
 /// A26: also for a response that consists of names only.
 #[test]
 fn large_removal_and_missing_name_responses_are_split() {

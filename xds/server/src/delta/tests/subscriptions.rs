@@ -112,3 +112,23 @@ fn one_request_may_ack_subscribe_and_unsubscribe() {
     client.publish(&set([secret("s", 2), secret("t", 2), secret("u", 1)]));
     assert_eq!(client.take_pushes(), ["SDS +s", "SDS +u"]);
 }
+
+/// A subscription to all names of the set is stored at once, and one that only has as many is not.
+#[test]
+fn names_are_subscribed_exactly_as_requested() {
+    for (names, expected) in [
+        (vec!["b", "a"], vec!["EDS +a +b"]),
+        (vec!["a", "a"], vec!["EDS +a"]),
+        (vec!["a", "c"], vec!["EDS +a -c"]),
+    ] {
+        let mut client = Client::new();
+        client.publish(&set([endpoints("a", 1), endpoints("b", 1)]));
+        client.subscribe(Endpoint, &names);
+        assert_eq!(client.take_pushes(), expected);
+        client.ack(Endpoint);
+        client.publish(&set([endpoints("a", 2), endpoints("b", 2)]));
+        let is_subscribed = |name: &&str| names.contains(name);
+        let changed: Vec<_> = ["a", "b"].into_iter().filter(is_subscribed).collect();
+        assert_eq!(client.take_pushes(), [format!("EDS +{}", changed.join(" +"))]);
+    }
+}
