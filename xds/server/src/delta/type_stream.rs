@@ -264,7 +264,8 @@ impl TypeStream {
         self.owes_response || !self.is_idle()
     }
 
-    /// Drops names that need no attention any more. Returns whether resources remain to be sent.
+    /// Whether resources remain to be sent. Drops names that need no attention, up to the first of
+    /// those: a connecting client has thousands that do, and this is asked for each message.
     pub(crate) fn has_updates(&mut self, target: &ResourceSet) -> bool {
         if self.is_idle() {
             return false;
@@ -272,24 +273,29 @@ impl TypeStream {
         self.settle_uncertain(target);
         let (known, subscription, nacked) = (&self.known, &self.subscription, &self.nacked);
         let resources = target.of(self.resource_type);
-        self.dirty.retain(|name| {
-            subscription.covers(name)
-                && match resources.get(name) {
-                    Some(resource) => {
-                        let version = Some(resource.version());
-                        known.get(name) != Some(version) && nacked.get(name).copied() != version
-                    }
-                    None => known.contains_key(name),
+        let is_outdated = |name: &Arc<str>, resource: &Resource| {
+            let version = Some(resource.version());
+            known.get(name) != Some(version) && nacked.get(name).copied() != version
+        };
+        let (mut settled, mut has_changed) = (Vec::new(), false);
+        for name in &self.dirty {
+            let is_covered = subscription.covers(name);
+            match resources.get(name).filter(|_| is_covered) {
+                Some(resource) if is_outdated(name, resource) => {
+                    has_changed = true;
+                    break;
                 }
-        });
+                None if is_covered && known.contains_key(name) => {}
+                _ => settled.push(Arc::clone(name)),
+            }
+        }
         self.bisection.retain(|name| {
-            let version = resources.get(name).map(|resource| resource.version());
-            version.is_some()
-                && subscription.covers(name)
-                && known.get(name) != Some(version)
-                && nacked.get(name).copied() != version
+            subscription.covers(name)
+                && resources.get(name).is_some_and(|resource| is_outdated(name, resource))
         });
-        let has_changed = self.dirty.iter().any(|name| resources.contains_key(name));
+        for name in settled {
+            self.dirty.remove(&name);
+        }
         has_changed || !self.explicitly_requested.is_empty() || !self.bisection.is_empty()
     }
 
@@ -427,10 +433,9 @@ impl TypeStream {
 
     fn is_due(&self, resource: &Resource) -> bool {
         let (name, version) = (resource.name(), resource.version());
-        if self.nacked.get(name) == Some(&version) {
-            return false;
-        }
-        self.explicitly_requested.contains(name) || self.known.get(name) != Some(Some(version))
+        self.nacked.get(name) != Some(&version)
+            && (self.explicitly_requested.contains(name)
+                || (self.known.get(name) != Some(Some(version)) && self.subscription.covers(name)))
     }
 
     /// Builds the next push of removals, up to the size of one response.
