@@ -62,6 +62,24 @@ fn simulated_sotw_envoys_converge() {
 }
 
 #[test]
+fn growth_churn_and_renewals_are_measured() {
+    let (Some(bench), Some(ironmesh)) = (require_bench(), require_ironmesh()) else { return };
+    let mut command = Command::new(bench);
+    command.args(["run", "--part", "scale", "--part", "churn", "--part", "renewals"]);
+    command.args(["--shape", "20x10", "--events", "2", "--scale", "160", "--churn-seconds", "5"]);
+    command.args(["--renewal-seconds", "10", "--patience", "300", "--output", "json"]);
+    let output = command.arg("--ironmesh").arg(ironmesh).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let growth = report.get("growth").unwrap().as_array().unwrap();
+    assert!(!growth.is_empty());
+    let rows = report.get("rows").unwrap().as_array().unwrap();
+    for work in ["churn: responses per change and proxy", "renewals: server's CPU each"] {
+        assert!(row(rows, work).get("ours").unwrap().as_f64().unwrap() > 0.0, "{work}");
+    }
+}
+
+#[test]
 fn consul_endpoints_reach_simulated_and_real_envoys() {
     let (Some(bench), Some(consul)) = (require_bench(), require_consul()) else { return };
     let Some(programs) = Programs::find() else { return };

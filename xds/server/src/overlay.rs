@@ -5,9 +5,9 @@
 //! settled stream stores nothing of its own, however many services there are. (A state-of-the-world
 //! stream still stores which endpoints, routes and secrets it was sent: `sotw/partial.rs`.)
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
 use ironmesh_xds_wire::{Resource, ResourceMap, Version, iter_changed_names};
 
@@ -35,19 +35,19 @@ impl FromResource for Option<Version> {
     }
 }
 
-/// A map from names. Copies share the base, and copy the few entries that differ: a node of a
-/// persistent map would take 2 KB for one of them, and move dozens for each that is inserted.
+/// A map from names. Copies share their structure. (With plain maps for what differs, a connected
+/// proxy took a quarter more memory: docs/decisions/0088.)
 #[derive(Debug, Clone)]
 pub(crate) struct Overlay<V> {
     base: ResourceMap,
     /// The entries that differ from the base; `None` for a name of the base that is absent.
-    differing: BTreeMap<Arc<str>, Option<V>>,
+    differing: OrdMap<Arc<str>, Option<V>>,
     len: usize,
 }
 
 impl<V> Default for Overlay<V> {
     fn default() -> Self {
-        Self { base: ResourceMap::new(), differing: BTreeMap::new(), len: 0 }
+        Self { base: ResourceMap::new(), differing: OrdMap::new(), len: 0 }
     }
 }
 
@@ -60,7 +60,7 @@ impl<V: FromResource> Overlay<V> {
 
     /// The map with the values of all resources.
     pub(crate) fn all_of(base: &ResourceMap) -> Self {
-        Self { base: base.clone(), differing: BTreeMap::new(), len: base.len() }
+        Self { base: base.clone(), differing: OrdMap::new(), len: base.len() }
     }
 
     /// The map with `value_of` for the names of a base.
@@ -133,10 +133,11 @@ impl<V: FromResource> Overlay<V> {
     }
 
     fn set(&mut self, name: Arc<str>, value: Option<V>) {
-        if self.base.get(&name).map(|resource| V::from_resource(resource)) == value {
-            self.differing.remove(&name);
-        } else {
+        if self.base.get(&name).map(|resource| V::from_resource(resource)) != value {
             self.differing.insert(name, value);
+        } else if self.differing.remove(&name).is_some() && self.differing.is_empty() {
+            // An empty map keeps the node that it had.
+            self.differing = OrdMap::new();
         }
     }
 
@@ -156,15 +157,16 @@ impl<V: FromResource> Overlay<V> {
     }
 
     /// The names whose value may differ from the one in `other`, some of them twice. All of them take as long as there
-    /// are differences between the two bases, and entries that the two store themselves.
+    /// are differences between the two bases, and between what the two store themselves.
     pub(crate) fn names_changed_from<'a>(
         &'a self,
         other: &'a Self,
     ) -> impl Iterator<Item = &'a Arc<str>> {
-        let (ours, theirs) = (&self.differing, &other.differing);
-        let changed = ours.iter().filter(|(name, value)| theirs.get(*name) != Some(*value));
-        let gone = theirs.iter().filter(|(name, _)| !ours.contains_key(*name));
-        let stored = changed.chain(gone).map(|(name, _)| name);
+        let stored = other.differing.diff(&self.differing).map(|item| match item {
+            DiffItem::Add(name, _)
+            | DiffItem::Remove(name, _)
+            | DiffItem::Update { new: (name, _), .. } => name,
+        });
         stored.chain(iter_changed_names(&other.base, &self.base))
     }
 
@@ -257,7 +259,7 @@ impl<V: FromResource> FromIterator<(Arc<str>, V)> for Overlay<V> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::collections::{BTreeMap, BTreeSet};
 
     use proptest::prelude::*;
 
