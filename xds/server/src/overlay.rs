@@ -133,7 +133,13 @@ impl<V: FromResource> Overlay<V> {
     }
 
     fn set(&mut self, name: Arc<str>, value: Option<V>) {
-        if self.base.get(&name).map(|resource| V::from_resource(resource)) != value {
+        let in_base = self.base.get(&name).map(|resource| V::from_resource(resource));
+        self.store(name, value, in_base.as_ref());
+    }
+
+    /// Stores the value of a name that has the value `in_base` in the base.
+    fn store(&mut self, name: Arc<str>, value: Option<V>, in_base: Option<&V>) {
+        if in_base != value.as_ref() {
             self.differing.insert(name, value);
         } else if self.differing.remove(&name).is_some() && self.differing.is_empty() {
             // An empty map keeps the node that it had.
@@ -213,18 +219,22 @@ impl<V: FromResource> Overlay<V> {
 
     /// Moves the same map to another base.
     fn rebase(&mut self, base: &ResourceMap) {
+        let value = |resource: &Arc<Resource>| Some(V::from_resource(resource));
         let old = std::mem::replace(&mut self.base, base.clone());
         for item in old.diff(base) {
-            let (name, before) = match item {
-                DiffItem::Add(name, _) => (name, None),
-                DiffItem::Remove(name, resource)
-                | DiffItem::Update { old: (_, resource), new: (name, _) } => (name, Some(resource)),
+            let (name, before, now) = match item {
+                DiffItem::Add(name, now) => (name, None, value(now)),
+                DiffItem::Remove(name, before) => (name, value(before), None),
+                DiffItem::Update { old: (_, before), new: (name, now) } => {
+                    (name, value(before), value(now))
+                }
             };
-            let value = match self.differing.get(name) {
-                Some(value) => value.clone(),
-                None => before.map(|resource| V::from_resource(resource)),
-            };
-            self.set(Arc::clone(name), value);
+            // What is stored for the name differs from both, or is stored for neither.
+            if before == now {
+                continue;
+            }
+            let value = self.differing.get(name).cloned().unwrap_or(before);
+            self.store(Arc::clone(name), value, now.as_ref());
         }
     }
 }

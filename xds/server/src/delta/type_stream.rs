@@ -317,7 +317,11 @@ impl TypeStream {
     /// Whether the target has `name` and it was never sent, or the client may have dropped it
     /// since.
     pub(crate) fn is_unsent(&self, name: &str, target: &ResourceSet) -> bool {
-        let resource = target.of(self.resource_type).get(name);
+        let resources = target.of(self.resource_type);
+        if self.uncertain.is_empty() && self.known.has_all_of(resources) {
+            return false;
+        }
+        let resource = resources.get(name);
         let version = resource.map(|resource| resource.version());
         version.is_some()
             && self.subscription.covers(name)
@@ -366,12 +370,13 @@ impl TypeStream {
     }
 
     /// The names of the next push of new, changed or requested resources, up to the size of one
-    /// response. `hold` selects the names that must wait; it is asked for no more names than that.
+    /// response, each with its resource if that is due. `hold` selects the names that must wait; it
+    /// is asked for no more names than that.
     pub(super) fn next_names(
         &self,
         target: &ResourceSet,
         hold: impl Fn(&str) -> bool,
-    ) -> Vec<Arc<str>> {
+    ) -> Vec<(Arc<str>, Option<Arc<Resource>>)> {
         let resources = target.of(self.resource_type);
         // A bisection delays no other resource.
         let in_bisection: BTreeSet<_> = self.bisection.names().cloned().collect();
@@ -379,7 +384,8 @@ impl TypeStream {
         let due = |name: &Arc<str>| resources.get(name).filter(|resource| self.is_due(resource));
         let (mut names, mut size, mut has_resources) = (Vec::new(), 0, false);
         for name in self.explicitly_requested.union(&self.dirty).filter(is_free) {
-            if let Some(resource) = due(name) {
+            let resource = due(name);
+            if let Some(resource) = resource {
                 has_resources = true;
                 size += resource.delta_entry().len();
             } else if self.explicitly_requested.contains(name) {
@@ -388,44 +394,45 @@ impl TypeStream {
                 // It is gone, and its removal is another push.
                 continue;
             }
-            names.push(Arc::clone(name));
+            names.push((Arc::clone(name), resource.cloned()));
             if size >= FULL_RESPONSE {
                 break;
             }
         }
         if !has_resources {
-            names.extend(self.bisection.next_of(|name| !hold(name)).unwrap_or_default());
+            let group = self.bisection.next_of(|name| !hold(name)).unwrap_or_default();
+            names.extend(group.into_iter().map(|name| {
+                let resource = due(&name).cloned();
+                (name, resource)
+            }));
         }
         names
     }
 
-    /// Builds the next push, with what is due of `names`, if anything is.
+    /// Builds the next push, of [`TypeStream::next_names`], if anything is due.
     pub(crate) fn next_updates(
         &mut self,
-        names: Vec<Arc<str>>,
+        names: Vec<(Arc<str>, Option<Arc<Resource>>)>,
         target: &ResourceSet,
         nonce: u64,
     ) -> Option<DeltaResponse> {
         let resources = target.of(self.resource_type);
         let mut response = DeltaResponse::new(self.resource_type, nonce);
-        for name in names {
-            match resources.get(&name) {
-                Some(resource) if self.is_due(resource) => {
-                    response.resources.push(Arc::clone(resource));
-                    self.dirty.remove(&name);
-                    self.bisection.retain(|one| *one != name);
-                }
-                // A requested name that is missing, or NACKed without an older version, is reported
-                // at once, so that the client does not wait. A mere removal waits.
-                resource => {
-                    let is_there = resource.is_some() && self.known.contains_key(&name);
-                    if self.explicitly_requested.contains(&name) && !is_there {
-                        response.removed.push(Arc::clone(&name));
-                        self.dirty.remove(&name);
-                    }
-                }
+        for (name, resource) in names {
+            let is_requested = self.explicitly_requested.remove(&name);
+            if let Some(resource) = resource {
+                response.resources.push(resource);
+                self.dirty.remove(&name);
+                self.bisection.retain(|one| *one != name);
+                continue;
             }
-            self.explicitly_requested.remove(&name);
+            // A requested name that is missing, or NACKed without an older version, is reported at
+            // once, so that the client does not wait. A mere removal waits.
+            let is_there = resources.contains_key(&name) && self.known.contains_key(&name);
+            if is_requested && !is_there {
+                self.dirty.remove(&name);
+                response.removed.push(name);
+            }
         }
         let is_empty = response.resources.is_empty() && response.removed.is_empty();
         (!is_empty || std::mem::take(&mut self.owes_response)).then_some(response)
