@@ -17,7 +17,7 @@ mod tests;
 mod type_stream;
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use ironmesh_xds_wire::{ByType, DeltaRequest, DeltaResponse, ResourceSet, ResourceType, Version};
@@ -83,8 +83,9 @@ impl DeltaStream {
             self.apply(resource_type, request, &target, now, &mut outputs);
             self.target = Some(target);
         } else {
-            self.waiting_size += waiting_size(request);
-            self.waiting.push((resource_type, subscriptions(request)));
+            let request = subscriptions(request);
+            self.waiting_size += waiting_size(&request);
+            self.waiting.push((resource_type, request));
         }
         if self.size() > subscription::MAX_SIZE {
             outputs.push(DeltaOutput::Close("the client subscribes to too many names"));
@@ -262,8 +263,8 @@ fn subscriptions(request: &DeltaRequest) -> DeltaRequest {
     DeltaRequest {
         node: None,
         type_url: request.type_url.clone(),
-        subscribe: request.subscribe.clone(),
-        unsubscribe: request.unsubscribe.clone(),
+        subscribe: each_once(&request.subscribe),
+        unsubscribe: each_once(&request.unsubscribe),
         initial_versions: Arc::clone(&request.initial_versions),
         nonce: String::new(),
         error: None,
@@ -275,4 +276,10 @@ fn waiting_size(request: &DeltaRequest) -> usize {
     let names = request.subscribe.iter().chain(&request.unsubscribe);
     let names = names.chain(request.initial_versions.keys());
     size_of::<DeltaRequest>() + subscription::size_of(names)
+}
+
+/// The names, each once: a client may repeat one a million times.
+fn each_once(names: &[String]) -> Vec<String> {
+    let mut known = HashSet::new();
+    names.iter().filter(|name| known.insert(*name)).cloned().collect()
 }
