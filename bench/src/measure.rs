@@ -45,7 +45,7 @@ pub(crate) fn median(durations: &[Duration]) -> Duration {
     percentile(durations, 50)
 }
 
-/// The percentile by the nearest rank.
+/// The percentile: the measured value whose place in the order is nearest.
 pub(crate) fn percentile(durations: &[Duration], percent: usize) -> Duration {
     let mut sorted = durations.to_vec();
     sorted.sort();

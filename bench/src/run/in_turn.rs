@@ -8,7 +8,6 @@ use super::RunOptions;
 use super::parts::{AFTER_CHANGES, AFTER_STORMS, MEMORY, NEW_PROXY, PAUSE};
 use super::peer::{Both, CPU, Peer, change_rows, fresh_rows, memory_row, storm_rows};
 use crate::measure::Scope;
-use crate::noise::Spread;
 use crate::report::{Row, count};
 use crate::shape::{CHANGING, Shape};
 use crate::target::{Contract, Program};
@@ -19,7 +18,7 @@ pub(super) async fn add_floor(
     shape: Shape,
     contract: &Contract,
     rows: &mut [Row],
-) -> anyhow::Result<Spread> {
+) -> anyhow::Result<()> {
     let program = Program::Floor(options.own_program.clone());
     let mut peer = Peer::start(program, contract, shape, options).await?;
     let (clients, patience, n) = (shape.proxies, options.patience, count(shape.proxies as u64));
@@ -34,7 +33,6 @@ pub(super) async fn add_floor(
     let scope = Scope { pause: PAUSE, ..at_once };
     peer.changes(scope, 2).await?;
     let changes = peer.changes(scope, options.events).await?;
-    let spread = Spread::of(shape.to_string(), &changes.to_last);
     floor.extend(change_rows(&Both { ours: changes, floor: None }, n));
     floor.push(memory(AFTER_CHANGES, &peer)?);
     let mut storms = Vec::new();
@@ -47,7 +45,7 @@ pub(super) async fn add_floor(
     let cpu = floor.iter().find(|row| row.work == CPU).cloned();
     floor.extend(cpu.map(|row| Row { work: NEW_PROXY, ..row }));
     add(rows, &floor);
-    Ok(spread)
+    Ok(())
 }
 
 /// Adds the figures of `floor` to the rows of the same work.

@@ -7,7 +7,7 @@ use ironmesh_xds_wire::ResourceType;
 
 use super::RunOptions;
 use super::parts::PAUSE;
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, VERIFIED_AT_ONCE};
 use crate::growth::Growth;
 use crate::measure::{Scope, median, series};
 use crate::measured_control_plane::MeasuredControlPlane;
@@ -95,7 +95,7 @@ impl Sizes {
 
 /// Measures one size.
 async fn point(options: &RunOptions, shape: Shape) -> anyhow::Result<Point> {
-    allow_connections(u64::try_from(shape.proxies)?)?;
+    allow_connections(u64::try_from(shape.proxies + VERIFIED_AT_ONCE)?)?;
     let mut subject = MeasuredControlPlane::start(&options.ironmesh, shape).await?;
     let measured = measured(options, &mut subject, shape).await;
     measured.with_context(|| format!("the control plane's log ends with\n{}", subject.log_tail()))
@@ -125,6 +125,8 @@ async fn measured(
         "`{CHANGING}` has {endpoints} endpoints, expected {}",
         shape.endpoints
     );
+    let verified = fleet.verify(subject.xds(), patience).await?;
+    ensure!(verified == clients, "{verified} of {clients} have exactly the server's set");
     let n = count(u64::try_from(clients)?);
     let cpu = microseconds(changes.cpu_each()) * n / 1e3;
     Ok(Point { shape, cpu, memory, to_last: milliseconds(median(&changes.to_last)) })

@@ -49,7 +49,8 @@ impl MeshFindings {
             match item {
                 DiffItem::Add(_, new) => log(new.iter(), |_| false),
                 DiffItem::Update { old: (_, old), new: (_, new) } if old != new => {
-                    log(new.iter(), |finding| old.contains(finding));
+                    let known: HashSet<_> = old.iter().collect();
+                    log(new.iter(), |finding| known.contains(finding));
                 }
                 DiffItem::Update { .. } => continue,
                 DiffItem::Remove(..) => {}
@@ -131,9 +132,8 @@ impl Reconciler {
         };
         self.mesh_findings.send_if_modified(|published| {
             let is_news = findings.log_news(published);
-            if is_news {
-                *published = findings;
-            }
+            // Also if they are equal: the next ones share their structure with these.
+            *published = findings;
             is_news
         });
     }

@@ -40,8 +40,8 @@ pub struct DeltaStream {
     target: Option<ResourceSet>,
     /// The requests that came before the first set, and their approximate memory. They are compared
     /// with it as a whole, which is far cheaper than to store their names one by one before.
-    waiting: Vec<(ResourceType, DeltaRequest)>,
-    waiting_size: usize,
+    pending_requests: Vec<(ResourceType, DeltaRequest)>,
+    pending_size: usize,
     unknown_types: UnknownTypes,
     last_nonce: u64,
     /// The end of the [`REMOVAL_GRACE`], if it is running.
@@ -59,8 +59,8 @@ impl DeltaStream {
         Self {
             types,
             target: None,
-            waiting: Vec::new(),
-            waiting_size: 0,
+            pending_requests: Vec::new(),
+            pending_size: 0,
             unknown_types: UnknownTypes::default(),
             last_nonce: 0,
             grace_ends: None,
@@ -75,7 +75,9 @@ impl DeltaStream {
         if subscription::size_of(request.initial_versions.keys()) > subscription::MAX_SIZE {
             return vec![DeltaOutput::Close("the client reports too many initial versions")];
         }
-        if self.waiting.is_empty() && self.types.values().all(|of| !of.subscription.has_begun) {
+        if self.pending_requests.is_empty()
+            && self.types.values().all(|of| !of.subscription.has_begun)
+        {
             self.grace_ends = Some(now + REMOVAL_GRACE);
         }
         let mut outputs = Vec::new();
@@ -83,9 +85,13 @@ impl DeltaStream {
             self.apply(resource_type, request, &target, now, &mut outputs);
             self.target = Some(target);
         } else {
-            let request = subscriptions(request);
-            self.waiting_size += waiting_size(&request);
-            self.waiting.push((resource_type, request));
+            let mut request = subscriptions(request);
+            if self.pending_requests.iter().any(|(of, _)| *of == resource_type) {
+                // They count in the first request of a type only.
+                request.initial_versions = Arc::default();
+            }
+            self.pending_size += pending_size(&request);
+            self.pending_requests.push((resource_type, request));
         }
         if self.size() > subscription::MAX_SIZE {
             outputs.push(DeltaOutput::Close("the client subscribes to too many names"));
@@ -140,10 +146,10 @@ impl DeltaStream {
             for resource_type in ResourceType::ALL {
                 self.types.of_mut(resource_type).forget_nacks_outside(&set);
             }
-            for (resource_type, request) in std::mem::take(&mut self.waiting) {
+            for (resource_type, request) in std::mem::take(&mut self.pending_requests) {
                 self.apply(resource_type, &request, &set, now, &mut outputs);
             }
-            self.waiting_size = 0;
+            self.pending_size = 0;
         }
         self.target = Some(set);
         self.advance(now, &mut outputs);
@@ -209,7 +215,7 @@ impl DeltaStream {
     /// The approximate memory for subscribed names and initial versions.
     pub(crate) fn size(&self) -> usize {
         let of_types = self.types.values().map(TypeStream::size).sum::<usize>();
-        of_types + self.waiting_size + self.unknown_types.size()
+        of_types + self.pending_size + self.unknown_types.size()
     }
 
     /// Holds back all removals until `until`.
@@ -272,10 +278,10 @@ fn subscriptions(request: &DeltaRequest) -> DeltaRequest {
 }
 
 /// The approximate memory of a request that waits for the first set.
-fn waiting_size(request: &DeltaRequest) -> usize {
+fn pending_size(request: &DeltaRequest) -> usize {
     let names = request.subscribe.iter().chain(&request.unsubscribe);
-    let names = names.chain(request.initial_versions.keys());
-    size_of::<DeltaRequest>() + subscription::size_of(names)
+    let versions = request.initial_versions.iter().flat_map(|(name, version)| [name, version]);
+    size_of::<DeltaRequest>() + subscription::size_of(names.chain(versions))
 }
 
 /// The names, each once: a client may repeat one a million times.

@@ -380,19 +380,21 @@ impl TypeStream {
         let resources = target.of(self.resource_type);
         // A bisection delays no other resource.
         let in_bisection: BTreeSet<_> = self.bisection.names().cloned().collect();
-        let is_free = |name: &&Arc<str>| !in_bisection.contains(*name) && !hold(name);
         let due = |name: &Arc<str>| resources.get(name).filter(|resource| self.is_due(resource));
         let (mut names, mut size, mut has_resources) = (Vec::new(), 0, false);
-        for name in self.explicitly_requested.union(&self.dirty).filter(is_free) {
+        for name in self.explicitly_requested.union(&self.dirty) {
             let resource = due(name);
+            let is_requested = self.explicitly_requested.contains(name);
+            // A name that is gone waits for the push of removals.
+            let is_due = resource.is_some() || is_requested;
+            if !is_due || in_bisection.contains(name) || hold(name) {
+                continue;
+            }
             if let Some(resource) = resource {
                 has_resources = true;
                 size += resource.delta_entry().len();
-            } else if self.explicitly_requested.contains(name) {
-                size += name.len() + NAME_PREFIX;
             } else {
-                // It is gone, and its removal is another push.
-                continue;
+                size += name.len() + NAME_PREFIX;
             }
             names.push((Arc::clone(name), resource.cloned()));
             if size >= FULL_RESPONSE {
@@ -401,10 +403,14 @@ impl TypeStream {
         }
         if !has_resources {
             let group = self.bisection.next_of(|name| !hold(name)).unwrap_or_default();
-            names.extend(group.into_iter().map(|name| {
+            for name in group {
+                if size >= FULL_RESPONSE {
+                    break;
+                }
                 let resource = due(&name).cloned();
-                (name, resource)
-            }));
+                size += resource.as_ref().map_or(0, |resource| resource.delta_entry().len());
+                names.push((name, resource));
+            }
         }
         names
     }

@@ -79,6 +79,19 @@ fn requests_before_the_first_set_are_limited_together() {
         client.request(&DeltaRequest { initial_versions, ..subscribe(of, &[]) });
     }
     assert_eq!(client.take_pushes(), ["closed: the client subscribes to too many names"]);
+
+    // Versions count as their names do, and only those of the first request of a type are kept.
+    let mut client = Client::new();
+    let large = || DeltaRequest {
+        initial_versions: Arc::new([("a".to_owned(), "1".repeat(9 << 20))].into()),
+        ..subscribe(Cluster, &[])
+    };
+    for _ in 0..9 {
+        client.request(&large());
+        assert!(client.take_pushes().is_empty());
+    }
+    client.request(&DeltaRequest { type_url: Listener.url().to_owned(), ..large() });
+    assert_eq!(client.take_pushes(), ["closed: the client subscribes to too many names"]);
 }
 
 /// A26: also for a response that consists of names only.
