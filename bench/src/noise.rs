@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn one_slow_change_is_no_noise_and_a_wide_distribution_is() {
+    fn spread_ignores_one_slow_change() {
         let even = spread([20, 21, 20, 22, 21, 20, 21, 22, 20, 300]);
         assert!(even.spread <= 0.11, "{even:?}");
         assert_eq!(Noise::judge(vec![even.clone()]).verdict, Verdict::Quiet);
