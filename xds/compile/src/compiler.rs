@@ -20,7 +20,7 @@ use crate::reads::Reads;
 use crate::role::ResourceRole;
 use crate::shared::{Changes, Scope, Shared};
 use crate::telemetry::ServiceTelemetry;
-use crate::{egress, inbound, ingress, outbound, telemetry, upstream, withdrawals};
+use crate::{caller_name, egress, inbound, ingress, outbound, telemetry, upstream, withdrawals};
 
 /// A proxy is enrolled for a service that policy does not define.
 const SERVICE_UNKNOWN: Code = Code(403);
@@ -171,6 +171,7 @@ impl Compiler {
             }
             let telemetry = ServiceTelemetry::of(mesh, &first.name, proxy);
             let listener = outbound::by_host_listener(proxy, scope.by_host, telemetry);
+            let listener = caller_name::stated_by(listener, mesh, account);
             compiled.resources.insert(self.shared.encoder.encode(&listener));
             self.collectors(telemetry, compiled);
             let mut used_ports = upstream::own_ports(proxy);
@@ -398,7 +399,9 @@ impl Compiler {
                 if let Some(routes) = routes {
                     compiled.resources.insert(routes);
                 }
-                Some(upstream::http_listener(proxy, service, &port, listener, telemetry))
+                let listener =
+                    upstream::http_listener(proxy, service, &port, listener, telemetry);
+                Some(caller_name::stated_by(listener, mesh, account))
             } else {
                 // TCP cannot carry an explanation: without an allowed destination there is no
                 // listener.
@@ -446,7 +449,12 @@ impl Compiler {
                     ));
                     continue;
                 }
-                Some(Opened::Requests(both)) => [encoder.encode(&both.0), encoder.encode(&both.1)],
+                Some(Opened::Requests(both)) => {
+                    let (listener, routes) = *both;
+                    let EgressScope { mesh, caller, .. } = *egress_scope;
+                    let listener = caller_name::stated_by(listener, mesh, caller);
+                    [encoder.encode(&listener), encoder.encode(&routes)]
+                }
                 Some(Opened::Bytes(both)) => [encoder.encode(&both.0), encoder.encode(&both.1)],
             };
             for resource in resources {

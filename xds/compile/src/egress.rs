@@ -27,7 +27,8 @@ use ironmesh_xds_wire::pb::google::protobuf::Any;
 
 use crate::condition::route_match;
 use crate::external;
-use crate::http::{answer, every_request, forward, protocol_options, reject_escaped_slashes};
+use crate::caller_name::{CALLER, answer};
+use crate::http::{every_request, forward, protocol_options, reject_escaped_slashes};
 use crate::limits::Limits;
 use crate::mesh_view::MeshView;
 
@@ -108,7 +109,7 @@ impl<'a> EgressScope<'a> {
             let outside = hosts::outside(external, &port, true);
             domains.extend(outside.into_iter().filter(|host| used_domains.insert(host.clone())));
         }
-        let routes = vec![connect(self.connect_denied()), every_request(self.is_unknown())];
+        let routes = vec![connect(connect_denied()), every_request(is_unknown())];
         let name = "closed".to_owned();
         let closed = VirtualHost { name, domains, routes, ..VirtualHost::default() };
         (!closed.domains.is_empty()).then_some(closed)
@@ -118,15 +119,14 @@ impl<'a> EgressScope<'a> {
     fn routes(&self, host: &Hostname, port: u16, exit: &EgressRulesByHost<'_>) -> Vec<Route> {
         let connections = exit.connections.iter().map(|(egress, _)| &*egress.ip_addresses);
         let connect = match limit(connections) {
-            None => connect(self.connect_denied()),
+            None => connect(connect_denied()),
             Some(limit) => Route { typed_per_filter_config: limit, ..connect(to_be_bytes()) },
         };
         let requests = self.requests(exit);
-        let who = self.who();
-        let body = format!(
-            "ironmesh: {who} may not ask this of {host}:{port} in plain HTTP: no egress allows it\n"
+        let text = format!(
+            "ironmesh: {CALLER} may not ask this of {host}:{port} in plain HTTP: no egress allows it\n"
         );
-        let rest = every_request(answer(403, body));
+        let rest = every_request(answer(403, text));
         [connect, reject_escaped_slashes()].into_iter().chain(requests).chain([rest]).collect()
     }
 
@@ -160,32 +160,27 @@ impl<'a> EgressScope<'a> {
         if self.passes_through {
             for mesh_host in regex::mesh_host_regexes(self.mesh) {
                 let matcher = authority(mesh_host);
-                routes.push(with(&matcher, connect(self.connect_denied())));
-                routes.push(with(&matcher, every_request(self.is_unknown())));
+                routes.push(with(&matcher, connect(connect_denied())));
+                routes.push(with(&matcher, every_request(is_unknown())));
             }
             routes.extend([connect(to_be_bytes()), reject_escaped_slashes()]);
             routes.push(every_request(to_host()));
         } else {
-            routes.extend([connect(self.connect_denied()), every_request(self.is_unknown())]);
+            routes.extend([connect(connect_denied()), every_request(is_unknown())]);
         }
         routes
     }
 
-    fn who(&self) -> String {
-        self.mesh.trust_domain().workload(self.caller).to_string()
-    }
+}
 
-    fn connect_denied(&self) -> route::Action {
-        answer(403, format!("ironmesh: no egress lets {} connect to this\n", self.who()))
-    }
+fn connect_denied() -> route::Action {
+    answer(403, format!("ironmesh: no egress lets {CALLER} connect to this\n"))
+}
 
-    fn is_unknown(&self) -> route::Action {
-        let body = format!(
-            "ironmesh: {} may call no service by this name; see its traffic targets\n",
-            self.who()
-        );
-        answer(404, body)
-    }
+fn is_unknown() -> route::Action {
+    let text =
+        format!("ironmesh: {CALLER} may call no service by this name; see its traffic targets\n");
+    answer(404, text)
 }
 
 /// The route of connections to addresses. The request names the address, and the filter decides

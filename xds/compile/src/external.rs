@@ -28,7 +28,8 @@ use ironmesh_xds_wire::pb::google::protobuf::Any;
 
 use crate::destination::{Destination, Host};
 use crate::egress::filters;
-use crate::http::{answer, every_request, filtered_protocol_options, protocol_options};
+use crate::caller_name::{CALLER, answer};
+use crate::http::{every_request, filtered_protocol_options, protocol_options};
 use crate::keepalive;
 use crate::limits::Limits;
 use crate::mesh_view::Allowed;
@@ -173,10 +174,9 @@ pub(crate) fn routes(
         Allowed::These(matches) => matches,
     };
     let allowed = to.only_for(&matches).routes(port, host, &treatments, mirrors);
-    let who = mesh.trust_domain().workload(caller);
-    let body = format!(
-        "ironmesh: {who} may not ask this of {}: no traffic target allows it\n",
+    let text = format!(
+        "ironmesh: {CALLER} may not ask this of {}: no traffic target allows it\n",
         service.name
     );
-    allowed.into_iter().chain([every_request(answer(403, body))]).collect()
+    allowed.into_iter().chain([every_request(answer(403, text))]).collect()
 }

@@ -10,6 +10,7 @@
 //! Start reading at [`Compiler::compile`].
 
 mod audit_log;
+mod caller_name;
 mod callers;
 mod compiler;
 mod condition;

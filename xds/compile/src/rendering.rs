@@ -2,7 +2,7 @@
 //! `envoy --mode validate` checks routes, endpoints and secrets only if they are inline.
 //!
 //! Proxies of a mesh have much in common. A listener is added only if it has content that no
-//! earlier one has, apart from names, addresses and response bodies.
+//! earlier one has, apart from names, metadata and addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -257,7 +257,7 @@ fn route_name(rds: &mut Value) -> Option<String> {
 fn pieces(listener: &Value) -> BTreeSet<String> {
     let mut pieces = BTreeSet::new();
     let mut rest = listener.clone();
-    for field in ["name", "address"] {
+    for field in ["name", "metadata", "address"] {
         rest.as_object_mut().and_then(|fields| fields.remove(field));
     }
     take_virtual_hosts(&mut rest, &mut pieces);
@@ -274,8 +274,6 @@ fn take_virtual_hosts(value: &mut Value, pieces: &mut BTreeSet<String>) {
             }
         }
         Value::Object(fields) => {
-            // The response body names the caller.
-            fields.get_mut("directResponse").and_then(|one| one.as_object_mut()?.remove("body"));
             for inner in fields.values_mut() {
                 take_virtual_hosts(inner, pieces);
             }

@@ -292,7 +292,7 @@ impl Shared {
             (Some(_), Some(external)) => {
                 external::routes(mirrors, account, service, external, port)
             }
-            (None, _) => vec![upstream::forbidden(mesh, account, service)],
+            (None, _) => vec![upstream::forbidden(service)],
         };
         let resource = self.encoder.encode(&upstream::upstream_routes(service, port, routes));
         let reads = self.read_table.store(reads);

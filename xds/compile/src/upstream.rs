@@ -12,7 +12,8 @@ use ironmesh_xds_wire::pb::envoy::config::listener::v3::{Filter, FilterChain, Li
 use ironmesh_xds_wire::pb::envoy::config::route::v3::{Route, RouteConfiguration, VirtualHost};
 
 use crate::destination::Destination;
-use crate::http::{Side, answer, connection_manager, every_request};
+use crate::caller_name::{CALLER, answer};
+use crate::http::{Side, connection_manager, every_request};
 use crate::mesh_view::MeshView;
 use crate::shape::listener;
 use crate::telemetry::ServiceTelemetry;
@@ -231,11 +232,10 @@ pub(crate) fn upstream_routes(
 
 /// The route of a declared HTTP upstream that policy forbids. Its listener stays, and gives the
 /// reason.
-pub(crate) fn forbidden(mesh: MeshView<'_>, caller: &ServiceAccount, service: &Service) -> Route {
-    let caller = mesh.trust_domain().workload(caller);
+pub(crate) fn forbidden(service: &Service) -> Route {
     let name = &service.name;
-    let body = format!("ironmesh: {caller} may not call {name}: no traffic target allows it\n");
-    every_request(answer(403, body))
+    let text = format!("ironmesh: {CALLER} may not call {name}: no traffic target allows it\n");
+    every_request(answer(403, text))
 }
 
 fn name(port: &ServicePort) -> String {

@@ -26,7 +26,8 @@ use ironmesh_xds_wire::pb::envoy::extensions::filters::http::dynamic_forward_pro
 };
 
 use super::{EgressScope, filters};
-use crate::http::{Side, answer, connection_manager, every_request, protocol_options};
+use crate::caller_name::{CALLER, answer};
+use crate::http::{Side, connection_manager, every_request, protocol_options};
 use crate::inbound::tls_inspector;
 use crate::limits::Limits;
 use crate::shape::{lb_endpoint_at, listener};
@@ -136,8 +137,7 @@ fn routes(
     let authority =
         if upstream.port == 80 { host.to_string() } else { format!("{host}:{}", upstream.port) };
     let exit = egress_scope.exits.at_host(host, upstream.port).map(|(_, exit)| exit);
-    let who = egress_scope.who();
-    let body = format!("ironmesh: {who} may not ask this of {authority}: no egress allows it\n");
+    let text = format!("ironmesh: {CALLER} may not ask this of {authority}: no egress allows it\n");
     let requests = exit.map(|exit| egress_scope.requests(exit)).unwrap_or_default();
     let rewrite = PerRouteConfig {
         host_rewrite_specifier: Some(HostRewriteSpecifier::HostRewriteLiteral(authority)),
@@ -148,7 +148,7 @@ fn routes(
         virtual_hosts: vec![VirtualHost {
             name: "upstream".to_owned(),
             domains: vec!["*".to_owned()],
-            routes: requests.into_iter().chain([every_request(answer(403, body))]).collect(),
+            routes: requests.into_iter().chain([every_request(answer(403, text))]).collect(),
             typed_per_filter_config: [(filters::LOOKUP.to_owned(), any(&rewrite))].into(),
             ..VirtualHost::default()
         }],
