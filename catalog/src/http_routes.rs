@@ -6,7 +6,7 @@
 
 mod crossing;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,6 +34,8 @@ pub struct HttpRoutes {
     of_services: BTreeMap<ServiceName, Vec<Arc<HttpRoute>>>,
     of_namespaces: BTreeMap<Name, Vec<Arc<HttpRoute>>>,
     of_mesh: Vec<Arc<HttpRoute>>,
+    /// The accounts that a route or a retry names as callers.
+    named_callers: BTreeSet<ServiceAccount>,
 }
 
 /// A route with its matches, any of which selects a request.
@@ -78,6 +80,7 @@ impl HttpRoutes {
         let mut all = Self::default();
         for route in routes {
             let kept = Arc::clone(route);
+            all.named_callers.extend(route.sources.iter().flatten().cloned());
             match &route.reach {
                 Reach::All(Level::Mesh) => all.of_mesh.push(kept),
                 Reach::All(Level::Namespace(namespace)) => {
@@ -102,6 +105,7 @@ impl HttpRoutes {
             }
         }
         for retry in retries {
+            all.named_callers.insert(retry.source.clone());
             for destination in &retry.destinations {
                 let by_caller = all.retries.entry(destination.service.clone()).or_default();
                 by_caller.entry(retry.source.clone()).or_default().push(Arc::clone(retry));
@@ -113,6 +117,11 @@ impl HttpRoutes {
     /// The services with conditional routes.
     pub fn services_with_requests(&self) -> impl Iterator<Item = &ServiceName> {
         self.of_requests.keys()
+    }
+
+    /// Whether a route or a retry names `account` as a caller. The calls of all accounts that none names have the same treatments.
+    pub fn name(&self, account: &ServiceAccount) -> bool {
+        self.named_callers.contains(account)
     }
 
     /// Whether `other` treats the calls of every account to `service` alike.

@@ -33,7 +33,8 @@ pub(crate) fn stated_by(
 
 /// Answers with a text that may name the [`CALLER`].
 pub(crate) fn answer(status: u32, text: String) -> route::Action {
-    let text = DataSource { specifier: Some(Specifier::InlineString(text)), ..DataSource::default() };
+    let text =
+        DataSource { specifier: Some(Specifier::InlineString(text)), ..DataSource::default() };
     let format = SubstitutionFormatString {
         format: Some(Format::TextFormatSource(text)),
         ..SubstitutionFormatString::default()

@@ -159,7 +159,7 @@ impl Compiler {
                 self.shared.feed_by_agent(account, &mut compiled.resources, mesh.reads());
             }
             let own = egress::filters::own_addresses(proxy);
-            let by_machine = scope.by_machine.iter().filter(|_| !own.is_empty());
+            let by_machine = scope.callees.by_machine.iter().filter(|_| !own.is_empty());
             for port in by_machine {
                 if let Some(cluster) = self.shared.external_cluster(mesh, port, &own) {
                     compiled.resources.insert(cluster);
@@ -170,7 +170,7 @@ impl Compiler {
                 compiled.resources.replace(ResourceType::Endpoint, endpoints);
             }
             let telemetry = ServiceTelemetry::of(mesh, &first.name, proxy);
-            let listener = outbound::by_host_listener(proxy, scope.by_host, telemetry);
+            let listener = outbound::by_host_listener(proxy, scope.callees.by_host, telemetry);
             let listener = caller_name::stated_by(listener, mesh, account);
             compiled.resources.insert(self.shared.encoder.encode(&listener));
             self.collectors(telemetry, compiled);
@@ -399,13 +399,12 @@ impl Compiler {
                 if let Some(routes) = routes {
                     compiled.resources.insert(routes);
                 }
-                let listener =
-                    upstream::http_listener(proxy, service, &port, listener, telemetry);
+                let listener = upstream::http_listener(proxy, service, &port, listener, telemetry);
                 Some(caller_name::stated_by(listener, mesh, account))
             } else {
                 // TCP cannot carry an explanation: without an allowed destination there is no
                 // listener.
-                let to = scope.callable.get(&port).map(|to| &**to);
+                let to = scope.callees.callable.get(&port).map(|to| &**to);
                 let plaintext = to.is_some_and(|to| outbound::may_be_plaintext(mesh, to));
                 let listener = to.and_then(|to| {
                     upstream::tcp_listener(proxy, &port, listener, to, plaintext, telemetry)

@@ -25,9 +25,9 @@ use ironmesh_xds_wire::pb::envoy::config::route::v3::{
 };
 use ironmesh_xds_wire::pb::google::protobuf::Any;
 
+use crate::caller_name::{CALLER, answer};
 use crate::condition::route_match;
 use crate::external;
-use crate::caller_name::{CALLER, answer};
 use crate::http::{every_request, forward, protocol_options, reject_escaped_slashes};
 use crate::limits::Limits;
 use crate::mesh_view::MeshView;
@@ -170,7 +170,6 @@ impl<'a> EgressScope<'a> {
         }
         routes
     }
-
 }
 
 fn connect_denied() -> route::Action {

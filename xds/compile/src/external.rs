@@ -26,9 +26,9 @@ use ironmesh_xds_wire::pb::envoy::extensions::clusters::dynamic_forward_proxy::v
 use ironmesh_xds_wire::pb::envoy::extensions::common::dynamic_forward_proxy::v3::DnsCacheConfig;
 use ironmesh_xds_wire::pb::google::protobuf::Any;
 
+use crate::caller_name::{CALLER, answer};
 use crate::destination::{Destination, Host};
 use crate::egress::filters;
-use crate::caller_name::{CALLER, answer};
 use crate::http::{every_request, filtered_protocol_options, protocol_options};
 use crate::keepalive;
 use crate::limits::Limits;

@@ -22,6 +22,7 @@ use ironmesh_catalog::{
 use crate::destination::Destination;
 use crate::index::PolicyIndex;
 use crate::reads::{Read, Reads};
+use crate::shared::Visibility;
 
 pub(crate) use changed::keys;
 pub(crate) use settings::ServiceSettings;
@@ -198,6 +199,23 @@ impl<'a> MeshView<'a> {
     ) -> Vec<Treatment<'a>> {
         self.reads.record(Read::Treatments(service.clone()));
         self.index.http_routes().treatments(account, service)
+    }
+
+    /// What decides which services `account` may call, and how.
+    pub(crate) fn visibility(self, account: &ServiceAccount) -> Visibility {
+        self.reads.record(Read::GrantsTo(account.clone()));
+        let grants = self.snapshot.grants.to(account).iter();
+        let targets = grants.map(|grant| &grant.target);
+        let egresses = self.egresses(account).iter();
+        self.reads.record(Read::NamedCaller(account.clone()));
+        let is_named = self.index.http_routes().name(account);
+        Visibility {
+            namespace: account.namespace.clone(),
+            targets: targets.map(|one| (one.namespace.clone(), one.name.clone())).collect(),
+            egresses: egresses.map(|one| (one.namespace.clone(), one.name.clone())).collect(),
+            reissues: self.certificate(account).map_or(0, |one| one.history.reissues),
+            treated: is_named.then(|| account.clone()),
+        }
     }
 
     /// The upstream traffic settings of a service.

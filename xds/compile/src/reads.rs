@@ -4,11 +4,12 @@
 //! nothing lists by hand what a change affects. [`crate::mesh_view`] records reads, and compares their results in two snapshots.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 
 use foldhash::{HashMap, HashSet};
 use ironmesh_catalog::{Name, ServiceAccount, ServiceName, ServicePort};
 
-use crate::shared::ClusterKey;
+use crate::shared::{ClusterKey, Visibility};
 
 /// One value that a compilation can depend on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -39,6 +40,8 @@ pub(crate) enum Read {
     Apexes(ServicePort),
     /// HTTP routes and retries of calls to a service.
     Treatments(ServiceName),
+    /// Whether HTTP routes or retries name an account as a caller.
+    NamedCaller(ServiceAccount),
     /// Upstream traffic settings of a service and of its levels.
     Settings(ServiceName),
     Egresses(ServiceAccount),
@@ -60,9 +63,10 @@ pub(crate) enum Read {
     TcpAuthorization(ServicePort),
     ByCaller(ServicePort),
     Scope(ServiceAccount),
-    /// The clusters of an account's scope for proxies with certificates from their agents.
-    AgentFedScope(ServiceAccount),
-    UpstreamRoutes(ServiceAccount, ServicePort),
+    View(Arc<Visibility>),
+    /// The clusters of a view for proxies with certificates from their agents.
+    AgentFedView(Arc<Visibility>),
+    UpstreamRoutes(Arc<Visibility>, ServicePort),
 }
 
 /// Records the reads of one compilation.

@@ -8,30 +8,30 @@ mod clusters;
 mod localities;
 mod pieces;
 mod update;
+mod visibility;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Application, Collector, Egress, Locality, LocalitySetting, Port, Proxy, ProxyId,
-    ServiceAccount, ServicePort, Snapshot,
+    Application, Collector, Port, Proxy, ProxyId, ServiceAccount, ServicePort, Snapshot,
 };
 use ironmesh_xds_wire::pb::google::protobuf::Any;
-use ironmesh_xds_wire::{Discoverable, Resource, ResourceMap, ResourceSet};
+use ironmesh_xds_wire::{Discoverable, Resource, ResourceMap, ResourceSet, ResourceType};
 
-use crate::destination::{Destination, Host};
-use crate::egress::EgressScope;
+use crate::destination::Host;
 use crate::mesh_view::{IndexedSnapshot, MeshView};
 use crate::mirrors::Mirrors;
-use crate::outbound::ByHost;
 use crate::reads::{Read, ReadTable, Reads};
 use crate::role::ResourceRole;
-use crate::{external, inbound, outbound, revoked, secret, telemetry, upstream, withdrawals};
+use crate::{external, inbound, revoked, secret, telemetry, upstream, withdrawals};
 use localities::Views;
 use pieces::Pieces;
+use visibility::{Callees, View};
 
 pub(crate) use clusters::ClusterKey;
 pub use update::Changes;
+pub(crate) use visibility::Visibility;
 
 /// The resources that proxies share.
 #[derive(Debug)]
@@ -40,18 +40,19 @@ pub(crate) struct Shared {
     pub(crate) encoder: Encoder,
     read_table: ReadTable,
     scopes: Pieces<ServiceAccount, Arc<Scope>>,
-    /// The clusters of each account's scope for proxies with certificates from their agents.
-    agent_fed_scopes: Pieces<ServiceAccount, ResourceMap>,
+    views: Pieces<Arc<Visibility>, View>,
+    /// The accounts with each visibility whose scopes are compiled.
+    accounts: BTreeMap<Arc<Visibility>, BTreeSet<ServiceAccount>>,
+    /// The clusters of each view for proxies with certificates from their agents.
+    agent_fed_views: Pieces<Arc<Visibility>, ResourceMap>,
     clusters: Pieces<ClusterKey, Arc<Resource>>,
     endpoints: BTreeMap<ServicePort, Views>,
-    /// The accounts whose scopes contain the endpoints of a service port.
-    endpoint_accounts: BTreeMap<ServicePort, BTreeSet<ServiceAccount>>,
-    /// The endpoints of an account's scope for callers in a locality, if they differ.
-    localized: BTreeMap<ServiceAccount, BTreeMap<Locality, ResourceMap>>,
+    /// The views that contain the endpoints of a service port.
+    endpoint_views: BTreeMap<ServicePort, BTreeSet<Arc<Visibility>>>,
     inbound_routes: Pieces<ServicePort, Arc<Resource>>,
     tcp_authorizations: Pieces<ServicePort, Arc<Resource>>,
     by_caller: Pieces<ServicePort, [Arc<Resource>; 3]>,
-    upstream_routes: Pieces<(ServiceAccount, ServicePort), Arc<Resource>>,
+    upstream_routes: Pieces<(Arc<Visibility>, ServicePort), Arc<Resource>>,
     /// What each proxy has read.
     proxies: Pieces<ProxyId, ()>,
     certificates: BTreeMap<ServiceAccount, Option<AccountCertificate>>,
@@ -76,19 +77,10 @@ pub(crate) struct AccountCertificate {
 /// The scope of one service account: all resources that its proxies need to call others.
 #[derive(Debug, Clone)]
 pub(crate) struct Scope {
+    visibility: Arc<Visibility>,
+    /// The outbound resources of its visibility, its certificate, and the trust bundle.
     pub(crate) resources: ResourceSet,
-    /// The service ports that it may call, with their destinations.
-    pub(crate) callable: BTreeMap<ServicePort, Arc<Destination>>,
-    /// The settings of the listener that routes by `Host`.
-    pub(crate) by_host: ByHost,
-    /// Its egresses, which determine the declared upstreams outside the mesh.
-    pub(crate) egresses: Vec<Arc<Egress>>,
-    pub(crate) passes_through: bool,
-    /// The service ports whose endpoints differ by the caller's locality.
-    pub(crate) by_locality: BTreeMap<ServicePort, Arc<LocalitySetting>>,
-    /// The external service ports whose cluster differs by machine, because it contains the
-    /// machine's own addresses.
-    pub(crate) by_machine: Vec<ServicePort>,
+    pub(crate) callees: Arc<Callees>,
 }
 
 /// Encodes resources, and counts them.
@@ -146,11 +138,12 @@ impl Shared {
         Self {
             read_table: ReadTable::default(),
             scopes: Pieces::default(),
-            agent_fed_scopes: Pieces::default(),
+            views: Pieces::default(),
+            accounts: BTreeMap::new(),
+            agent_fed_views: Pieces::default(),
             clusters: Pieces::default(),
             endpoints: BTreeMap::new(),
-            endpoint_accounts: BTreeMap::new(),
-            localized: BTreeMap::new(),
+            endpoint_views: BTreeMap::new(),
             inbound_routes: Pieces::default(),
             tcp_authorizations: Pieces::default(),
             by_caller: Pieces::default(),
@@ -182,67 +175,28 @@ impl Shared {
         if let Some(scope) = self.scopes.get(account) {
             return Arc::clone(scope);
         }
+        self.new_scope(account, None)
+    }
+
+    /// Compiles the scope of `account`, and keeps it. It shares with `earlier` what is equal.
+    fn new_scope(&mut self, account: &ServiceAccount, earlier: Option<&ResourceSet>) -> Arc<Scope> {
         let (mesh, reads) = (Arc::clone(&self.mesh), Reads::default());
-        let scope = Arc::new(self.compile_scope(account, mesh.read_by(&reads)));
+        let scope = Arc::new(self.compile_scope(account, earlier, mesh.read_by(&reads)));
         let reads = self.read_table.store(reads);
         self.scopes.insert(account.clone(), Arc::clone(&scope), reads);
         scope
     }
 
-    /// Compiles the scope of `account`.
-    fn compile_scope(&mut self, account: &ServiceAccount, mesh: MeshView<'_>) -> Scope {
-        let mut resources = ResourceSet::default();
-        let callable: BTreeMap<_, _> = mesh
-            .callable(account)
-            .into_iter()
-            .map(|port| {
-                let mut destination = mesh.destination(&port);
-                let is_known = |port: &ServicePort| {
-                    let service = mesh.service(&port.service);
-                    service.is_none_or(|service| service.is_visible_in(&account.namespace))
-                };
-                if !destination.service_ports().into_iter().all(is_known) {
-                    destination = Arc::new(destination.restricted_to(is_known));
-                }
-                (port, destination)
-            })
-            .collect();
-        let mut by_locality = BTreeMap::new();
-        let mut by_machine = Vec::new();
-        let called: BTreeSet<_> =
-            callable.values().flat_map(|destination| destination.service_ports()).collect();
-        for service_port in called {
-            let Some((service, port)) = mesh.port(service_port) else { continue };
-            let Some(cluster) = self.cluster_of_caller(mesh, account, service, service_port) else {
-                continue;
-            };
-            resources.insert(cluster);
-            let external = service.external.as_ref();
-            if external.is_some_and(|external| external::is_checked_per_endpoint(external, port)) {
-                by_machine.push(service_port.clone());
-            }
-            // Proxies resolve these themselves, so there are no endpoints to push.
-            if !service.endpoints.is_hostname() {
-                resources.insert(self.endpoints(service_port, &Locality::default()));
-                let locality = mesh.settings(service).locality();
-                if let Some(locality) = locality.filter(|locality| locality.depth() > 0) {
-                    by_locality.insert(service_port.clone(), Arc::clone(locality));
-                }
-                self.endpoint_accounts
-                    .entry(service_port.clone())
-                    .or_default()
-                    .insert(account.clone());
-            }
-        }
-        let service = |port: &ServicePort| mesh.service(&port.service).map(|one| &**one);
-        let by_host = ByHost::of(callable.keys().filter_map(service));
-        let egress_scope = EgressScope::of(mesh, account);
-        let passes_through = egress_scope.passes_through;
-        let routes = outbound::by_host_routes(&egress_scope, &callable, by_host);
-        if let Some(cluster) = egress_scope.cluster() {
-            resources.insert(self.encoder.encode(&cluster));
-        }
-        resources.insert(self.encoder.encode(&routes));
+    /// Compiles the scope of `account`. It shares with `earlier` what is equal.
+    fn compile_scope(
+        &mut self,
+        account: &ServiceAccount,
+        earlier: Option<&ResourceSet>,
+        mesh: MeshView<'_>,
+    ) -> Scope {
+        let visibility = Arc::new(mesh.visibility(account));
+        let (mut resources, callees) =
+            self.outbound_of(&visibility, account, earlier, mesh.reads());
         if let Some(AccountCertificate { own, served }) = self.certificate(account, mesh.reads()) {
             // Also without a cluster or a chain that names them: so a grant changes no secret, and
             // overlays of the bootstrap may name the second one.
@@ -250,8 +204,10 @@ impl Shared {
             resources.insert(served);
         }
         resources.insert(self.trust_bundle(mesh.reads()));
-        let egresses = mesh.egresses(account).to_vec();
-        Scope { resources, callable, by_host, egresses, passes_through, by_locality, by_machine }
+        if let Some(earlier) = earlier {
+            resources.keep_type_of(earlier, ResourceType::Secret);
+        }
+        Scope { visibility, resources, callees }
     }
 
     pub(crate) fn trust_bundle(&self, by: &Reads) -> Arc<Resource> {
@@ -264,26 +220,28 @@ impl Shared {
         Arc::clone(&self.no_withdrawals)
     }
 
-    /// The routes of a declared HTTP upstream of `account`, if policy defines its service.
+    /// The routes of a declared HTTP upstream of `account`, if policy defines its service. They are the same for all
+    /// accounts of its visibility.
     pub(crate) fn upstream_routes(
         &mut self,
         account: &ServiceAccount,
         port: &ServicePort,
         by: &Reads,
     ) -> Option<Arc<Resource>> {
-        let key = (account.clone(), port.clone());
-        by.record(Read::UpstreamRoutes(account.clone(), port.clone()));
+        let Scope { visibility, callees, .. } = &*self.scope(account, by);
+        let key = (Arc::clone(visibility), port.clone());
+        by.record(Read::UpstreamRoutes(Arc::clone(visibility), port.clone()));
         if let Some(resource) = self.upstream_routes.get(&key) {
             return Some(Arc::clone(resource));
         }
         by.record(Read::Service(port.service.clone()));
         let (mesh, reads) = (Arc::clone(&self.mesh), Reads::default());
+        reads.record(Read::View(Arc::clone(visibility)));
         let mesh = mesh.read_by(&reads);
         let service = mesh.service(&port.service)?;
-        let scope = self.scope(account, &reads);
         let hostname = mesh.domain().hostname(&port.service);
-        let mirrors = Mirrors { mesh, callable: &scope.callable };
-        let routes = match (scope.callable.get(port), &service.external) {
+        let mirrors = Mirrors { mesh, callable: &callees.callable };
+        let routes = match (callees.callable.get(port), &service.external) {
             (Some(to), None) => {
                 let treatments = mesh.treatments(account, &port.service);
                 let host = format!("{hostname}:{}", port.port);

@@ -11,8 +11,8 @@ use ironmesh_xds_wire::pb::envoy::config::core::v3::TrafficDirection;
 use ironmesh_xds_wire::pb::envoy::config::listener::v3::{Filter, FilterChain, Listener};
 use ironmesh_xds_wire::pb::envoy::config::route::v3::{Route, RouteConfiguration, VirtualHost};
 
-use crate::destination::Destination;
 use crate::caller_name::{CALLER, answer};
+use crate::destination::Destination;
 use crate::http::{Side, connection_manager, every_request};
 use crate::mesh_view::MeshView;
 use crate::shape::listener;

@@ -55,11 +55,16 @@ impl ResourceSet {
     #[must_use]
     pub fn keeping_types_of(mut self, older: &Self) -> Self {
         for resource_type in ResourceType::ALL {
-            if self.changed_since(older, resource_type).is_empty() {
-                self.replace(resource_type, older.of(resource_type).clone());
-            }
+            self.keep_type_of(older, resource_type);
         }
         self
+    }
+
+    /// Shares the map of a type with `older`, if both have the same resources of it.
+    pub fn keep_type_of(&mut self, older: &Self, resource_type: ResourceType) {
+        if self.changed_since(older, resource_type).is_empty() {
+            self.replace(resource_type, older.of(resource_type).clone());
+        }
     }
 
     /// The same set, sharing with `older` everything that is equal, for a newly built set. A set

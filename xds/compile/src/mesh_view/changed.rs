@@ -188,6 +188,9 @@ impl<'a> Comparison<'a> {
                 let [old, new] = self.both(|one| one.index.http_routes());
                 self.treatments && !old.are_same_for(new, service)
             }
+            Read::NamedCaller(account) => {
+                self.treatments && self.differ_in_index(|index| index.http_routes().name(account))
+            }
             Read::Settings(service) => {
                 let [old, new] = self.both(|one| one.index.upstream_settings());
                 self.settings && !old.are_same_for(new, service)
@@ -221,7 +224,8 @@ impl<'a> Comparison<'a> {
             | Read::TcpAuthorization(_)
             | Read::ByCaller(_)
             | Read::Scope(_)
-            | Read::AgentFedScope(_)
+            | Read::View(_)
+            | Read::AgentFedView(_)
             | Read::UpstreamRoutes(..) => false,
         }
     }

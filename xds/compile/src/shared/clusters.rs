@@ -12,7 +12,8 @@ use ironmesh_catalog::{CertificateSource, IpRange, Service, ServiceAccount, Serv
 use ironmesh_xds_wire::pb::google::protobuf::value::Kind;
 use ironmesh_xds_wire::{Resource, ResourceMap, ResourceSet, ResourceType};
 
-use super::{Scope, Shared};
+use super::visibility::Callees;
+use super::{Shared, Visibility};
 use crate::limits::Limits;
 use crate::mesh_view::MeshView;
 use crate::reads::{Read, Reads};
@@ -33,32 +34,19 @@ pub(crate) struct ClusterKey {
 }
 
 impl ClusterKey {
-    /// The cluster for calls by `account` with a certificate from the control plane. The clusters of external services
-    /// have no certificate.
-    fn of_caller(
-        mesh: MeshView<'_>,
-        account: &ServiceAccount,
+    /// The cluster for calls by accounts of a visibility with certificates from the control plane. The clusters of
+    /// external services have no certificate.
+    pub(super) fn of_callers(
+        visibility: &Visibility,
         service: &Service,
         port: &ServicePort,
     ) -> Self {
-        let certificate = mesh.certificate(account).filter(|_| service.external.is_none());
-        let reissues = certificate.map_or(0, |certificate| certificate.history.reissues);
+        let reissues = if service.external.is_none() { visibility.reissues } else { 0 };
         Self { port: port.clone(), source: CertificateSource::Ads, reissues }
     }
 }
 
 impl Shared {
-    /// The cluster of a service port for calls by `account`.
-    pub(super) fn cluster_of_caller(
-        &mut self,
-        mesh: MeshView<'_>,
-        account: &ServiceAccount,
-        service: &Service,
-        port: &ServicePort,
-    ) -> Option<Arc<Resource>> {
-        self.cluster(ClusterKey::of_caller(mesh, account, service, port), mesh.reads())
-    }
-
     /// The cluster of a service port, if policy defines it.
     pub(super) fn cluster(&mut self, key: ClusterKey, by: &Reads) -> Option<Arc<Resource>> {
         by.record(Read::Cluster(key.clone()));
@@ -108,32 +96,41 @@ impl Shared {
         resources: &mut ResourceSet,
         by: &Reads,
     ) {
-        resources.replace(ResourceType::Cluster, self.agent_fed_clusters(account, by));
+        let visibility = Arc::clone(&self.scope(account, by).visibility);
+        resources.replace(ResourceType::Cluster, self.agent_fed_clusters(&visibility, by));
         resources.remove(ResourceType::Secret, secret::OWN_CERTIFICATE);
         resources.remove(ResourceType::Secret, &secret::service_certificate_name(account));
     }
 
-    /// The clusters of the scope of `account` for proxies with certificates from their agents.
+    /// The clusters of a view for proxies with certificates from their agents. The view is compiled.
     pub(super) fn agent_fed_clusters(
         &mut self,
-        account: &ServiceAccount,
+        visibility: &Arc<Visibility>,
         by: &Reads,
     ) -> ResourceMap {
-        by.record(Read::AgentFedScope(account.clone()));
-        if let Some(clusters) = self.agent_fed_scopes.get(account) {
+        by.record(Read::AgentFedView(Arc::clone(visibility)));
+        if let Some(clusters) = self.agent_fed_views.get(visibility) {
             return clusters.clone();
         }
         let (mesh, reads) = (Arc::clone(&self.mesh), Reads::default());
-        let scope = self.scope(account, &reads);
-        let clusters = self.agent_fed_clusters_of(mesh.read_by(&reads), &scope);
+        reads.record(Read::View(Arc::clone(visibility)));
+        let view = self.views.get(visibility).map(|view| {
+            (view.resources.of(ResourceType::Cluster).clone(), Arc::clone(&view.callees))
+        });
+        let Some((clusters, callees)) = view else { return ResourceMap::new() };
+        let clusters = self.agent_fed_clusters_of(mesh.read_by(&reads), clusters, &callees);
         let reads = self.read_table.store(reads);
-        self.agent_fed_scopes.insert(account.clone(), clusters.clone(), reads);
+        self.agent_fed_views.insert(Arc::clone(visibility), clusters.clone(), reads);
         clusters
     }
 
-    fn agent_fed_clusters_of(&mut self, mesh: MeshView<'_>, scope: &Scope) -> ResourceMap {
-        let mut clusters = scope.resources.of(ResourceType::Cluster).clone();
-        let called = scope.callable.values().flat_map(|destination| destination.service_ports());
+    fn agent_fed_clusters_of(
+        &mut self,
+        mesh: MeshView<'_>,
+        mut clusters: ResourceMap,
+        callees: &Callees,
+    ) -> ResourceMap {
+        let called = callees.callable.values().flat_map(|destination| destination.service_ports());
         for port in called {
             if mesh.service(&port.service).is_none_or(|service| service.external.is_some()) {
                 continue;

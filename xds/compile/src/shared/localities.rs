@@ -10,7 +10,8 @@ use std::sync::Arc;
 use ironmesh_catalog::{Locality, LocalitySetting, ServiceAccount, ServicePort};
 use ironmesh_xds_wire::{Resource, ResourceMap, ResourceType};
 
-use super::{Scope, Shared};
+use super::visibility::View;
+use super::{Shared, Visibility};
 use crate::outbound;
 use crate::reads::{ChangedReads, ReadSet, Reads};
 use crate::role::ResourceRole;
@@ -31,14 +32,6 @@ impl Views {
     }
 }
 
-impl Scope {
-    /// As much of `locality` as makes a difference.
-    fn locality(&self, locality: &Locality) -> Locality {
-        let depths = self.by_locality.values().map(|setting| setting.depth());
-        locality.up_to(depths.max().unwrap_or_default())
-    }
-}
-
 impl Shared {
     /// The endpoints of the proxies of `account` in `locality`, if they were compiled.
     pub(crate) fn endpoints_of(
@@ -46,10 +39,9 @@ impl Shared {
         account: &ServiceAccount,
         locality: &Locality,
     ) -> Option<&ResourceMap> {
-        let scope = self.scopes.get(account)?;
-        let localized =
-            self.localized.get(account).and_then(|all| all.get(&scope.locality(locality)));
-        Some(localized.unwrap_or_else(|| scope.resources.of(ResourceType::Endpoint)))
+        let view = self.views.get(&self.scopes.get(account)?.visibility)?;
+        let localized = view.localized.get(&view.callees.locality(locality));
+        Some(localized.unwrap_or_else(|| view.resources.of(ResourceType::Endpoint)))
     }
 
     /// The endpoints that replace those of the scope, for proxies of `account` in `locality`, if
@@ -59,21 +51,22 @@ impl Shared {
         account: &ServiceAccount,
         locality: &Locality,
     ) -> Option<ResourceMap> {
-        let scope = Arc::clone(self.scopes.get(account)?);
-        let locality = scope.locality(locality);
+        let visibility = Arc::clone(&self.scopes.get(account)?.visibility);
+        let view = self.views.get(&visibility)?;
+        let locality = view.callees.locality(locality);
         if locality.is_empty() {
             return None;
         }
-        if let Some(known) = self.localized.get(account).and_then(|all| all.get(&locality)) {
+        if let Some(known) = view.localized.get(&locality) {
             return Some(known.clone());
         }
-        let mut endpoints = scope.resources.of(ResourceType::Endpoint).clone();
-        for port in scope.by_locality.keys() {
+        let callees = Arc::clone(&view.callees);
+        let mut endpoints = view.resources.of(ResourceType::Endpoint).clone();
+        for port in callees.by_locality.keys() {
             let resource = self.endpoints(port, &locality);
             endpoints.insert(Arc::clone(resource.name()), resource);
         }
-        let all = self.localized.entry(account.clone()).or_default();
-        all.insert(locality, endpoints.clone());
+        self.views.get_mut(&visibility)?.localized.insert(locality, endpoints.clone());
         Some(endpoints)
     }
 
@@ -145,9 +138,9 @@ impl Shared {
         let views =
             Views { reads: known.reads, setting: known.setting, by_locality: BTreeMap::new() };
         self.endpoints.insert(port.clone(), views);
-        let accounts = self.endpoint_accounts.get(port).cloned().unwrap_or_default();
-        let mut localities = self.retain_localities_of(&accounts, depth);
-        // The scope itself has the endpoints for callers of unknown locality.
+        let views = self.endpoint_views.get(port).cloned().unwrap_or_default();
+        let mut localities = self.retain_localities_of(&views, depth);
+        // The view itself has the endpoints for callers of unknown locality.
         localities.insert(Locality::default());
         let is_there = |(locality, _): &(Locality, Arc<Resource>)| localities.contains(locality);
         for (locality, known) in known.by_locality.into_iter().filter(is_there) {
@@ -158,25 +151,37 @@ impl Shared {
                 views.by_locality.insert(locality, known);
             }
         }
-        for account in &accounts {
-            let scope = self.scopes.get_mut(account);
-            if let Some((scope, resource)) = scope.zip(others.get(&Locality::default())) {
-                Arc::make_mut(scope).resources.insert(Arc::clone(resource));
-            }
-            for (locality, endpoints) in self.localized.get_mut(account).into_iter().flatten() {
+        let mut all_accounts = BTreeSet::new();
+        for visibility in &views {
+            let accounts = self.accounts.get(visibility).into_iter().flatten();
+            let Some(view) = self.views.get_mut(visibility) else { continue };
+            for (locality, endpoints) in &mut view.localized {
                 if let Some(resource) = others.get(&locality.up_to(depth)) {
                     endpoints.insert(Arc::clone(resource.name()), Arc::clone(resource));
                 }
             }
+            let of_view = others.get(&Locality::default());
+            if let Some(resource) = of_view {
+                view.resources.insert(Arc::clone(resource));
+            }
+            let endpoints = view.resources.of(ResourceType::Endpoint);
+            for account in accounts {
+                if let Some(scope) = self.scopes.get_mut(account).filter(|_| of_view.is_some()) {
+                    Arc::make_mut(scope)
+                        .resources
+                        .replace(ResourceType::Endpoint, endpoints.clone());
+                }
+                all_accounts.insert(account.clone());
+            }
         }
-        others.into_values().next().map(|resource| (resource, accounts))
+        others.into_values().next().map(|resource| (resource, all_accounts))
     }
 
-    /// The localities of the proxies of these accounts, cut to `depth`. Forgets what was compiled
+    /// The localities of the proxies of these views, cut to `depth`. Forgets what was compiled
     /// for others: machines come and go, and so do localities.
     fn retain_localities_of(
         &mut self,
-        accounts: &BTreeSet<ServiceAccount>,
+        visibilities: &BTreeSet<Arc<Visibility>>,
         depth: usize,
     ) -> BTreeSet<Locality> {
         let mut localities = BTreeSet::new();
@@ -184,17 +189,15 @@ impl Shared {
             return localities;
         }
         let mesh = Arc::clone(&self.mesh);
-        for account in accounts {
-            // The records of proxies are no input of what is compiled here.
-            let none = Reads::default();
-            let services = mesh.read_by(&none).services_of(account).iter();
+        // The records of proxies are no input of what is compiled here.
+        let none = Reads::default();
+        for visibility in visibilities {
+            let accounts = self.accounts.get(visibility).into_iter().flatten();
+            let services = accounts.flat_map(|account| mesh.read_by(&none).services_of(account));
             let records = services.flat_map(|service| mesh.snapshot.proxies_of(service));
             let own: BTreeSet<_> = records.map(|record| &record.locality).collect();
-            if let Some((scope, localized)) =
-                self.scopes.get(account).zip(self.localized.get_mut(account))
-            {
-                let own: BTreeSet<_> =
-                    own.iter().map(|locality| scope.locality(locality)).collect();
+            if let Some(View { callees, localized, .. }) = self.views.get_mut(visibility) {
+                let own: BTreeSet<_> = own.iter().map(|one| callees.locality(one)).collect();
                 localized.retain(|locality, _| own.contains(locality));
             }
             localities.extend(own.into_iter().map(|locality| locality.up_to(depth)));

@@ -2,7 +2,7 @@
 //! affects.
 //!
 //! Endpoints take a short path, including those of lists in policy: a new assignment of a service
-//! port is encoded once, and replaced in the scopes that contain it. Everything else is compiled again if it has read
+//! port is encoded once, and replaced in the views that contain it. Everything else is compiled again if it has read
 //! something that changed, the pieces before those that contain them: a piece with another result is such a change itself.
 //! A proxy without a changed read is not affected.
 
@@ -125,28 +125,26 @@ impl Shared {
             |old, new| old.iter().zip(new).all(|(old, new)| is_same_resource(old, new)),
             Read::ByCaller,
         );
+        self.update_views(changed);
         self.update_scopes(changed);
         self.compile_again(
             changed,
-            |shared| &mut shared.agent_fed_scopes,
-            |shared, account| {
-                if shared.scopes.get(account).is_some() {
-                    shared.agent_fed_clusters(account, &none);
-                }
-            },
+            |shared| &mut shared.agent_fed_views,
+            |shared, visibility| _ = shared.agent_fed_clusters(visibility, &none),
             |old, new| changed_names(old, new).is_empty(),
-            Read::AgentFedScope,
+            Read::AgentFedView,
         );
         self.compile_again(
             changed,
             |shared| &mut shared.upstream_routes,
-            |shared, (account, port)| {
-                if shared.scopes.get(account).is_some() {
-                    shared.upstream_routes(account, port, &none);
+            |shared, (visibility, port)| {
+                let accounts = shared.accounts.get(visibility);
+                if let Some(account) = accounts.and_then(BTreeSet::first).cloned() {
+                    shared.upstream_routes(&account, port, &none);
                 }
             },
             is_same_resource,
-            |(account, port)| Read::UpstreamRoutes(account, port),
+            |(visibility, port)| Read::UpstreamRoutes(visibility, port),
         );
     }
 
@@ -173,28 +171,18 @@ impl Shared {
     fn update_scopes(&mut self, changed: &mut ChangedReads) {
         for account in self.scopes.stale(changed) {
             let Some(known) = self.scopes.remove(&account) else { continue };
-            let destinations = known.callable.values();
-            for port in destinations.flat_map(|destination| destination.service_ports()) {
-                if let Some(accounts) = self.endpoint_accounts.get_mut(port) {
-                    accounts.remove(&account);
-                }
-            }
             let none = Reads::default();
             // Without a service that runs as this account, no proxy has the scope.
-            if !self.mesh.read_by(&none).services_of(&account).is_empty() {
-                let compiled = self.scope(&account, &none);
-                if self.scopes.keep(&account, Arc::clone(&known), |old, new| old.is_same_as(new)) {
-                    continue;
-                }
-                let resources = compiled.resources.sharing_with(&known.resources);
-                if let Some(scope) = self.scopes.get_mut(&account) {
-                    *scope = Arc::new(Scope { resources, ..(*compiled).clone() });
-                }
+            let is_used = !self.mesh.read_by(&none).services_of(&account).is_empty();
+            let compiled = is_used.then(|| self.new_scope(&account, Some(&known.resources)));
+            if compiled.is_none_or(|new| new.visibility != known.visibility) {
+                self.leave_view(&known.visibility, &account);
             }
-            self.localized.remove(&account);
+            if self.scopes.keep(&account, known, |old, new| old.is_same_as(new)) {
+                continue;
+            }
             self.read_table.mark(&Read::Scope(account), changed);
         }
-        self.endpoint_accounts.retain(|_, accounts| !accounts.is_empty());
     }
 
     /// Forgets the reads that no piece has any more.
@@ -203,7 +191,8 @@ impl Shared {
         let Self {
             read_table,
             scopes,
-            agent_fed_scopes,
+            views,
+            agent_fed_views,
             clusters,
             endpoints,
             inbound_routes,
@@ -213,15 +202,16 @@ impl Shared {
             proxies,
             mesh: _,
             encoder: _,
-            endpoint_accounts: _,
-            localized: _,
+            accounts: _,
+            endpoint_views: _,
             certificates: _,
             collectors: _,
             no_withdrawals: _,
             trust_bundle: _,
             revoked: _,
         } = self;
-        let sets = scopes.reads().chain(agent_fed_scopes.reads()).chain(clusters.reads());
+        let sets = scopes.reads().chain(views.reads()).chain(agent_fed_views.reads());
+        let sets = sets.chain(clusters.reads());
         let sets = sets.chain(inbound_routes.reads()).chain(tcp_authorizations.reads());
         let sets = sets.chain(by_caller.reads()).chain(upstream_routes.reads());
         let sets = sets.chain(proxies.reads()).chain(endpoints.values().map(Views::reads));
@@ -239,12 +229,9 @@ fn has_ingress(snapshot: &Snapshot, proxy: ProxyId) -> bool {
 
 impl Scope {
     fn is_same_as(&self, other: &Self) -> bool {
-        self.resources.is_same_as(&other.resources)
-            && self.callable == other.callable
-            && self.by_host == other.by_host
-            && self.egresses == other.egresses
-            && self.passes_through == other.passes_through
-            && self.by_locality == other.by_locality
+        self.visibility == other.visibility
+            && self.resources.is_same_as(&other.resources)
+            && self.callees == other.callees
     }
 }
 

@@ -37,12 +37,13 @@ fn make(teams: usize, before: &[Edit], edit: Edit) -> (u64, u64, usize) {
 
 #[test]
 fn edit_cost_is_independent_of_policy_size() {
-    // Both clients that may call the server: routes each, the upstream's routes of one, and the
+    // Both clients that may call the server: the routes of each visibility, the upstream's routes of one, and the
     // clusters that are new to them. The server: its inbound routes.
     let expected = [
         (Edit::Rule, (5, 11, 3)),
-        (Edit::NoTarget, (5, 11, 3)),
-        (Edit::NewTarget, (3, 8, 2)),
+        // The clients have one visibility afterwards.
+        (Edit::NoTarget, (3, 10, 3)),
+        (Edit::NewTarget, (2, 8, 2)),
         (Edit::Match, (4, 11, 3)),
         (Edit::TcpRoute, (5, 11, 3)),
         (Edit::Weight, (3, 5, 1)),
@@ -51,7 +52,7 @@ fn edit_cost_is_independent_of_policy_size() {
         // And for the server, the chains of single callers of its TCP port, three resources.
         (Edit::Account, (8, 17, 2)),
         // All accounts of the namespace may call it; proxies run as three of them.
-        (Edit::Permissive, (10, 23, 3)),
+        (Edit::Permissive, (9, 22, 3)),
         (Edit::Private, (7, 14, 2)),
         // In these tests a service with a subset also limits its connections, in its proxy's
         // inbound listener.
@@ -59,7 +60,7 @@ fn edit_cost_is_independent_of_policy_size() {
         (Edit::NewService, (0, 0, 0)),
         (Edit::Gone, (2, 4, 3)),
         (Edit::TimeOfService, (3, 6, 2)),
-        (Edit::Retry, (3, 5, 1)),
+        (Edit::Retry, (2, 5, 1)),
         // The clusters of both ports, which callers share, and other resources of the server,
         // including its rate limit service.
         (Edit::Setting, (6, 14, 3)),
@@ -68,7 +69,7 @@ fn edit_cost_is_independent_of_policy_size() {
         (Edit::IngressRule, (1, 5, 1)),
         // Nothing shared: the collector's cluster, and the listeners of the proxy that logs.
         (Edit::Telemetry, (0, 5, 1)),
-        (Edit::Egress, (3, 5, 1)),
+        (Edit::Egress, (2, 5, 1)),
         // The listeners of one client: the new one, that of its other upstream and the one by `Host`.
         (Edit::Upstreams, (0, 3, 1)),
     ];
