@@ -153,7 +153,7 @@ impl<'a> ProgressContext<'a> {
     ) -> bool {
         let name = local_cluster(port);
         let clusters = config.compiled.resources.of(ResourceType::Cluster);
-        clusters.get(&*name).is_some_and(|cluster| {
+        clusters.get(&name).is_some_and(|cluster| {
             let version = cluster.version();
             let config =
                 self.rollout_order.published_version(client, ResourceType::Cluster, &name, version);

@@ -234,7 +234,7 @@ fn make_inline(value: &mut Value, resources: &ResourceSet, routes: &mut BTreeSet
                 fields.insert("typedConfig".to_owned(), config);
             }
             if let Some(name) = fields.remove("rds").and_then(|mut rds| route_name(&mut rds)) {
-                let found = resources.of(ResourceType::Route).get(&*name);
+                let found = resources.of(ResourceType::Route).get(&name);
                 let content = found.map_or_else(|| json!({}), |routes| routes.to_json());
                 fields.insert("routeConfig".to_owned(), content);
                 routes.insert(name);

@@ -281,7 +281,7 @@ mod tests {
         let named: BTreeMap<_, _> = content.iter().copied().collect();
         let clusters =
             named.iter().map(|(name, version)| cluster(&name.to_string(), (*version).into()));
-        clusters.map(|cluster| (Arc::clone(cluster.name()), cluster)).collect()
+        clusters.collect()
     }
 
     #[derive(Debug, Clone)]

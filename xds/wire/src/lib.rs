@@ -21,6 +21,7 @@ mod record;
 mod redacted;
 mod references;
 mod resource;
+mod resource_map;
 mod set;
 mod sotw;
 
@@ -34,5 +35,6 @@ pub use health_discovery::{EndpointReport, HealthMessage, ProbeResult};
 pub use json::message_json;
 pub use node::{EnvoyVersion, Node};
 pub use resource::{Discoverable, Resource, ResourceType, Version, any};
-pub use set::{ResourceMap, ResourceSet, changed_names, iter_changed_names};
+pub use resource_map::{ResourceDifference, ResourceMap};
+pub use set::{ResourceSet, changed_names, iter_changed_names};
 pub use sotw::{SotwRequest, SotwResponse};

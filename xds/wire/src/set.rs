@@ -2,14 +2,11 @@
 
 use std::sync::Arc;
 
-use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
 
 use crate::by_type::ByType;
 use crate::resource::{Resource, ResourceType};
-
-/// The resources of one type, by name.
-pub type ResourceMap = OrdMap<Arc<str>, Arc<Resource>>;
+use crate::resource_map::ResourceMap;
 
 /// All resources of one client. Copies share their structure, and a difference between two sets
 /// with a common origin costs as much as its size (invariant 5).
@@ -28,7 +25,7 @@ impl ResourceSet {
 
     /// Inserts a resource, or replaces the one of that type and name.
     pub fn insert(&mut self, resource: Arc<Resource>) {
-        self.of_mut(resource.resource_type()).insert(Arc::clone(resource.name()), resource);
+        self.of_mut(resource.resource_type()).insert(resource);
     }
 
     /// Replaces all resources of a type. A map that other sets have as well is stored once.
@@ -77,7 +74,7 @@ impl ResourceSet {
             let map = shared.of_mut(resource_type);
             for name in changed_names(old, new) {
                 match new.get(&name) {
-                    Some(resource) => map.insert(name, Arc::clone(resource)),
+                    Some(resource) => map.insert(Arc::clone(resource)),
                     None => map.remove(&name),
                 };
             }

@@ -138,7 +138,7 @@ impl Shared {
             let source = CertificateSource::Agent;
             let key = ClusterKey { port: port.clone(), source, reissues: 0 };
             if let Some(cluster) = self.cluster(key, mesh.reads()) {
-                clusters.insert(Arc::clone(cluster.name()), cluster);
+                clusters.insert(cluster);
             }
         }
         clusters

@@ -64,7 +64,7 @@ impl Shared {
         let mut endpoints = view.resources.of(ResourceType::Endpoint).clone();
         for port in callees.by_locality.keys() {
             let resource = self.endpoints(port, &locality);
-            endpoints.insert(Arc::clone(resource.name()), resource);
+            endpoints.insert(resource);
         }
         self.views.get_mut(&visibility)?.localized.insert(locality, endpoints.clone());
         Some(endpoints)
@@ -157,7 +157,7 @@ impl Shared {
             let Some(view) = self.views.get_mut(visibility) else { continue };
             for (locality, endpoints) in &mut view.localized {
                 if let Some(resource) = others.get(&locality.up_to(depth)) {
-                    endpoints.insert(Arc::clone(resource.name()), Arc::clone(resource));
+                    endpoints.insert(Arc::clone(resource));
                 }
             }
             let of_view = others.get(&Locality::default());

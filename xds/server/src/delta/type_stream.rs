@@ -173,7 +173,7 @@ impl TypeStream {
         let mut known = Overlay::with_base(resources, |name| version(name, covers_all));
         if known.len() < initial_versions.len() {
             let names = initial_versions.keys().map(String::as_str);
-            for name in names.filter(|name| !resources.contains_key(*name)) {
+            for name in names.filter(|name| !resources.contains_key(name)) {
                 if let Some(version) = version(name, false) {
                     known.insert(name.into(), version);
                 }
@@ -455,7 +455,7 @@ impl TypeStream {
     pub(crate) fn next_removals(&mut self, target: &ResourceSet, nonce: u64) -> DeltaResponse {
         let resources = target.of(self.resource_type);
         let known = &self.known;
-        let gone = |name: &&Arc<str>| !resources.contains_key(*name) && known.contains_key(name);
+        let gone = |name: &&Arc<str>| !resources.contains_key(name) && known.contains_key(name);
         let mut size = 0;
         let fits = |name: &&Arc<str>| {
             let before = size;

@@ -103,7 +103,7 @@ impl Partial {
             if !self.exchange.subscription.covers(name) {
                 continue;
             }
-            let before = self.last_acked.insert(Arc::clone(name), Arc::clone(&resource));
+            let before = self.last_acked.insert(Arc::clone(&resource));
             self.acked.insert(Arc::clone(name), resource.version());
             // An ACK of the last ACKed version, or of one sent in place of a NACKed one, does not
             // clear the NACK. (And the version that the client had when the stream began is
@@ -281,7 +281,7 @@ impl Partial {
             self.bisection.retain(|one| *one != name);
             let Some(resource) = due else { continue };
             size += resource.sotw_entry().len();
-            self.sent.insert(name, Arc::clone(&resource));
+            self.sent.insert(Arc::clone(&resource));
             self.push.push(resource);
             if size >= FULL_RESPONSE {
                 break;

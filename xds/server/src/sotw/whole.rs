@@ -140,14 +140,12 @@ impl Whole {
             resources.clone()
         } else {
             let names = subscription.names.names();
-            names
-                .filter_map(|name| Some((Arc::clone(name), resources.get(name)?.clone())))
-                .collect()
+            names.filter_map(|name| resources.get(name).cloned()).collect()
         };
         for (name, version) in &self.nacked {
             if goal.get(name).is_some_and(|resource| resource.version() == *version) {
                 match self.last_acked.get(name) {
-                    Some(resource) => goal.insert(Arc::clone(name), Arc::clone(resource)),
+                    Some(resource) => goal.insert(Arc::clone(resource)),
                     None => goal.remove(name),
                 };
             }
@@ -189,7 +187,7 @@ impl Whole {
         if is_idle && let Some(group) = self.bisection.next_of(is_free) {
             state.clone_from(&self.last_acked);
             for resource in group.iter().filter_map(|name| resources.get(name)) {
-                state.insert(Arc::clone(resource.name()), Arc::clone(resource));
+                state.insert(Arc::clone(resource));
                 is_bisecting = true;
             }
         }
@@ -197,7 +195,7 @@ impl Whole {
             let sent = self.sent.as_ref().unwrap_or(&self.last_acked);
             for name in differing(&state, sent) {
                 if let (false, Some(gone)) = (resources.contains_key(&name), sent.get(&name)) {
-                    state.insert(name, Arc::clone(gone));
+                    state.insert(Arc::clone(gone));
                 }
             }
         }
@@ -352,7 +350,7 @@ impl Whole {
 /// Keeps the last ACKed version of `name` in `state`.
 fn keep(state: &mut ResourceMap, last_acked: &ResourceMap, name: &Arc<str>) {
     match last_acked.get(name) {
-        Some(resource) => state.insert(Arc::clone(name), Arc::clone(resource)),
+        Some(resource) => state.insert(Arc::clone(resource)),
         None => state.remove(name),
     };
 }

@@ -145,7 +145,7 @@ impl<V: Dialect> Walk<V> {
             |name: &Arc<str>| V::either(true, self.published.contains(Endpoint, name));
         let waits = |name: &&Arc<str>| {
             let key = (Endpoint, Arc::clone(name));
-            let wanted = self.published.of(Endpoint).get(*name).map(|one| one.version());
+            let wanted = self.published.of(Endpoint).get(name).map(|one| one.version());
             // A resource that was NACKed once may still count as NACKed at a server that learned
             // too late of another version.
             let may_lack = wanted.is_some_and(|version| V::may_lack(client, &key, version));

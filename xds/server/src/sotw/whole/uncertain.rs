@@ -20,7 +20,7 @@ impl UncertainState {
     /// Adds what differs in `push`, of which the client may have applied a part.
     pub(super) fn add(&mut self, last_acked: &ResourceMap, push: &ResourceMap) {
         let differing = differing(last_acked, push);
-        let gone = differing.iter().filter(|name| !push.contains_key(*name)).cloned();
+        let gone = differing.iter().filter(|name| !push.contains_key(name)).cloned();
         self.gone.extend(gone);
         self.names.extend(differing);
     }
