@@ -121,7 +121,7 @@ fn subscriptions(set: &ResourceSet) -> Vec<DeltaRequest> {
     use ResourceType::{Cluster, Endpoint, Listener, Route};
     let of_type = |of: ResourceType| {
         let names = set.of(of).keys().filter(|_| !of.allows_wildcard());
-        DeltaRequest { subscribe: names.map(ToString::to_string).collect(), ..request(of) }
+        DeltaRequest { subscribe: names.collect(), ..request(of) }
     };
     [Cluster, Endpoint, Listener, Route].into_iter().map(of_type).collect()
 }

@@ -17,10 +17,13 @@ mod tests;
 mod type_stream;
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ironmesh_xds_wire::{ByType, DeltaRequest, DeltaResponse, ResourceSet, ResourceType, Version};
+use foldhash::HashSet;
+use ironmesh_xds_wire::{
+    ByType, DeltaRequest, DeltaResponse, NameList, ResourceSet, ResourceType, Version,
+};
 use tokio::time::Instant;
 
 use crate::overlay::Overlay;
@@ -30,6 +33,10 @@ use type_stream::{NAME_PREFIX, Reply, TypeStream};
 
 /// The outputs of a delta stream.
 pub type DeltaOutput = crate::stream::StreamOutput<DeltaResponse>;
+
+/// The size up to which the names of a request that waits for the first set may repeat: that of
+/// some ten thousand names, a fraction of the limit.
+const UNCHECKED_SIZE: usize = subscription::MAX_SIZE / 16;
 
 /// One delta stream.
 #[derive(Debug)]
@@ -72,7 +79,7 @@ impl DeltaStream {
         let Some(resource_type) = ResourceType::from_url(&request.type_url) else {
             return self.on_unknown_type(request);
         };
-        if subscription::size_of(request.initial_versions.keys()) > subscription::MAX_SIZE {
+        if subscription::size_of_names_in(&request.initial_versions) > subscription::MAX_SIZE {
             return vec![DeltaOutput::Close("the client reports too many initial versions")];
         }
         if self.pending_requests.is_empty()
@@ -225,7 +232,8 @@ impl DeltaStream {
 
     /// Answers a request for an unsupported type: reports each name once as missing.
     fn on_unknown_type(&mut self, request: &DeltaRequest) -> Vec<DeltaOutput> {
-        let is_new = match self.unknown_types.insert(&request.type_url, &request.subscribe) {
+        let size_of_names = subscription::size_of_names(&request.subscribe);
+        let is_new = match self.unknown_types.insert(&request.type_url, size_of_names) {
             Ok(is_new) => is_new,
             Err(reason) => return vec![DeltaOutput::Close(reason)],
         };
@@ -238,13 +246,13 @@ impl DeltaStream {
         // The stream keeps nothing of these names, so the next part cannot wait for the ACK of this
         // one.
         let (mut parts, mut part, mut size) = (Vec::new(), Vec::<Arc<str>>::new(), 0);
-        for name in &request.subscribe {
+        for name in request.subscribe.iter() {
             if size >= FULL_RESPONSE {
                 parts.push(std::mem::take(&mut part));
                 size = 0;
             }
             size += name.len() + NAME_PREFIX;
-            part.push(name.as_str().into());
+            part.push(name.into());
         }
         parts.push(part);
         let type_url = Cow::from(request.type_url.clone());
@@ -279,13 +287,17 @@ fn subscriptions(request: &DeltaRequest) -> DeltaRequest {
 
 /// The approximate memory of a request that waits for the first set.
 fn pending_size(request: &DeltaRequest) -> usize {
-    let names = request.subscribe.iter().chain(&request.unsubscribe);
-    let versions = request.initial_versions.iter().flat_map(|(name, version)| [name, version]);
-    size_of::<DeltaRequest>() + subscription::size_of(names.chain(versions))
+    size_of::<DeltaRequest>()
+        + subscription::size_of_names(&request.subscribe)
+        + subscription::size_of_names(&request.unsubscribe)
+        + subscription::size_of_versions(&request.initial_versions)
 }
 
-/// The names, each once: a client may repeat one a million times.
-fn each_once(names: &[String]) -> Vec<String> {
-    let mut known = HashSet::new();
-    names.iter().filter(|name| known.insert(*name)).cloned().collect()
+/// The names, each once if they are many: a client may repeat one a million times.
+fn each_once(names: &NameList) -> NameList {
+    if subscription::size_of_names(names) <= UNCHECKED_SIZE {
+        return names.clone();
+    }
+    let mut known = HashSet::default();
+    names.iter().filter(|name| known.insert(*name)).collect()
 }

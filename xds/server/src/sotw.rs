@@ -106,7 +106,7 @@ impl SotwStream {
     pub fn on_request(&mut self, request: &SotwRequest, now: Instant) -> Vec<SotwOutput> {
         let Some(resource_type) = ResourceType::from_url(&request.type_url) else {
             // An unsupported type: the variant cannot express that.
-            let known = self.unknown_types.insert(&request.type_url, &[]);
+            let known = self.unknown_types.insert(&request.type_url, 0);
             return known.err().map(SotwOutput::Close).into_iter().collect();
         };
         if self.exchanges().iter().all(|(_, exchange)| !exchange.subscription.has_begun) {

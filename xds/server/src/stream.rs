@@ -85,17 +85,17 @@ pub(crate) struct UnknownTypes {
 }
 
 impl UnknownTypes {
-    /// Adds a type. Returns whether it is new, or why the stream must be closed.
+    /// Adds a type and the size of its requested names. Returns whether it is new, or why the stream must be closed.
     pub(crate) fn insert(
         &mut self,
         type_url: &str,
-        names: &[String],
+        size_of_names: usize,
     ) -> Result<bool, &'static str> {
         if type_url.len() > MAX_TYPE_URL {
             return Err("the client requests a resource type whose URL is too long");
         }
         let is_new = self.types.insert(type_url.to_owned());
-        self.size += subscription::size_of(names);
+        self.size += size_of_names;
         if self.types.len() > MAX_UNKNOWN_TYPES {
             return Err("the client requests too many unknown resource types");
         }

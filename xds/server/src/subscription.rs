@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-use ironmesh_xds_wire::{ResourceMap, ResourceType};
+use ironmesh_xds_wire::{InitialVersions, NameList, ResourceMap, ResourceType};
 
 use crate::overlay::Overlay;
 
@@ -22,14 +22,29 @@ pub(crate) fn size_of<'a>(names: impl IntoIterator<Item = &'a String>) -> usize 
     names.into_iter().map(|name| name.len() + NAME_OVERHEAD).sum()
 }
 
+/// The approximate memory of these names, once each is stored.
+pub(crate) fn size_of_names(names: &NameList) -> usize {
+    names.text_len() + names.len() * NAME_OVERHEAD
+}
+
+/// The approximate memory of the names of these versions, once each is stored.
+pub(crate) fn size_of_names_in(versions: &InitialVersions) -> usize {
+    versions.names_len() + versions.len() * NAME_OVERHEAD
+}
+
+/// The approximate memory of these versions with their names.
+pub(crate) fn size_of_versions(versions: &InitialVersions) -> usize {
+    versions.text_len() + versions.len() * 2 * NAME_OVERHEAD
+}
+
 /// Whether these are exactly the names of `resources`, as nearly always when a client subscribes to
 /// all that its clusters or listeners need.
-fn are_names_of(names: &[String], resources: &ResourceMap) -> bool {
+fn are_names_of(names: &NameList, resources: &ResourceMap) -> bool {
     if names.is_empty() || names.len() != resources.len() {
         return false;
     }
     // The client chooses the names: a keyed hash.
-    let named: HashSet<_> = names.iter().map(String::as_str).collect();
+    let named: HashSet<_> = names.iter().collect();
     named.len() == names.len() && resources.keys().all(|name| named.contains(&**name))
 }
 
@@ -79,9 +94,9 @@ impl Subscription {
     }
 
     /// Removes names. Returns those that were subscribed.
-    pub(crate) fn unsubscribe(&mut self, names: &[String]) -> Change {
+    pub(crate) fn unsubscribe(&mut self, names: &NameList) -> Change {
         let mut change = Change::default();
-        for name in names {
+        for name in names.iter() {
             if self.resource_type.allows_wildcard() && name == WILDCARD {
                 change.wildcard |= std::mem::take(&mut self.is_wildcard);
             } else if let Some((name, ())) = self.names.take(name) {
@@ -140,7 +155,7 @@ impl Subscription {
 
     /// Adds names. Returns all of them, even those already subscribed: "the server must respond
     /// with all resources in `resource_names_subscribe`". `resources` are those of the client's set.
-    pub(crate) fn subscribe(&mut self, names: &[String], resources: &ResourceMap) -> Change {
+    pub(crate) fn subscribe(&mut self, names: &NameList, resources: &ResourceMap) -> Change {
         let mut change = Change::default();
         // "Legacy wildcard": a first request without names subscribes to all. Envoy sends one even
         // when it reconnects with `initial_resource_versions`.
@@ -150,11 +165,11 @@ impl Subscription {
         }
         if !std::mem::replace(&mut self.has_begun, true) && are_names_of(names, resources) {
             self.names = Overlay::all_of(resources);
-            self.size += size_of(names);
+            self.size += size_of_names(names);
             change.names = resources.keys().cloned().collect();
             return change;
         }
-        for name in names {
+        for name in names.iter() {
             if self.resource_type.allows_wildcard() && name == WILDCARD {
                 change.wildcard |= !std::mem::replace(&mut self.is_wildcard, true);
                 continue;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use ironmesh_xds_wire::pb::envoy::service::discovery::v3 as discovery;
 use ironmesh_xds_wire::{
-    DeltaRequest, DeltaResponse, Node, ResourceSet, ResourceType, SotwRequest, SotwResponse,
-    Version,
+    DeltaMessage, DeltaRequest, DeltaResponse, Node, ResourceSet, ResourceType, SotwRequest,
+    SotwResponse, Version,
 };
 use tokio::time::Instant;
 
@@ -67,7 +67,7 @@ pub(crate) trait Variant: Send + Sync + 'static {
 }
 
 impl Variant for DeltaStream {
-    type Message = discovery::DeltaDiscoveryRequest;
+    type Message = DeltaMessage;
     type Request = DeltaRequest;
     type Response = DeltaResponse;
 

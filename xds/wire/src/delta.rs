@@ -1,7 +1,6 @@
 //! Delta requests and responses (`envoy.service.discovery.v3`), as far as a server needs them.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,8 +8,13 @@ use envoy_types::pb::envoy::service::discovery::v3 as discovery;
 
 use crate::error_detail::ErrorDetail;
 use crate::frame::frame;
+use crate::names::{InitialVersions, NameList};
 use crate::node::Node;
 use crate::resource::{Resource, ResourceType};
+
+mod message;
+
+pub use message::DeltaMessage;
 
 /// A request of a delta stream.
 #[derive(Debug, Clone, Default)]
@@ -20,27 +24,27 @@ pub struct DeltaRequest {
     /// The type URL.
     pub type_url: String,
     /// The names to subscribe to.
-    pub subscribe: Vec<String>,
+    pub subscribe: NameList,
     /// The names to unsubscribe from.
-    pub unsubscribe: Vec<String>,
+    pub unsubscribe: NameList,
     /// The initial versions: resources from an earlier stream, by name. Only in the first request.
-    pub initial_versions: Arc<HashMap<String, String>>,
+    pub initial_versions: Arc<InitialVersions>,
     /// The nonce of the response that this ACKs or NACKs; empty if neither.
     pub nonce: String,
     /// The error of a NACK; `None` in an ACK.
     pub error: Option<ErrorDetail>,
 }
 
-impl From<discovery::DeltaDiscoveryRequest> for DeltaRequest {
-    fn from(request: discovery::DeltaDiscoveryRequest) -> Self {
+impl From<DeltaMessage> for DeltaRequest {
+    fn from(message: DeltaMessage) -> Self {
         Self {
-            node: request.node.map(Node::from),
-            type_url: request.type_url,
-            subscribe: request.resource_names_subscribe,
-            unsubscribe: request.resource_names_unsubscribe,
-            initial_versions: Arc::new(request.initial_resource_versions),
-            nonce: request.response_nonce,
-            error: request.error_detail.map(ErrorDetail::from),
+            node: message.others.node.map(Node::from),
+            type_url: message.others.type_url,
+            subscribe: message.subscribe,
+            unsubscribe: message.unsubscribe,
+            initial_versions: Arc::new(message.initial_versions),
+            nonce: message.others.response_nonce,
+            error: message.others.error_detail.map(ErrorDetail::from),
         }
     }
 }
@@ -140,11 +144,13 @@ mod tests {
     #[test]
     fn unimplemented_resource_locators_are_ignored() {
         let locator = discovery::ResourceLocator { name: "a".to_owned(), ..Default::default() };
-        let request = DeltaRequest::from(discovery::DeltaDiscoveryRequest {
+        let message = discovery::DeltaDiscoveryRequest {
             resource_locators_subscribe: vec![locator.clone()],
             resource_locators_unsubscribe: vec![locator],
             ..discovery::DeltaDiscoveryRequest::default()
-        });
+        };
+        let message = DeltaMessage::decode(&*message.encode_to_vec()).unwrap();
+        let request = DeltaRequest::from(message);
         assert!(request.subscribe.is_empty() && request.unsubscribe.is_empty());
     }
 }

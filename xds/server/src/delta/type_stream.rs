@@ -4,11 +4,11 @@
 //! On an aggregated stream each type is a stream of its own: nonces, versions and subscriptions of
 //! one type never affect another. Dependencies between types are in `order`.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use ironmesh_xds_wire::{
-    DeltaRequest, DeltaResponse, Resource, ResourceMap, ResourceSet, ResourceType, Version,
+    DeltaRequest, DeltaResponse, Resource, ResourceSet, ResourceType, Version,
 };
 use tokio::time::Instant;
 
@@ -18,8 +18,10 @@ use crate::stream::{ACK_DEADLINE, FULL_RESPONSE};
 use crate::subscription::{self, Subscription};
 
 mod reply;
+mod reported;
 
 pub(crate) use reply::Reply;
+use reported::Reported;
 
 /// The number of unanswered pushes that are remembered.
 const MAX_UNANSWERED: usize = 8;
@@ -124,23 +126,22 @@ impl TypeStream {
         let wanted = self.subscription.subscribe(&request.subscribe, resources);
         // A name with an initial version need not be sent if it is current.
         let initial_versions = &request.initial_versions;
+        let reported = if is_first { Reported::new(initial_versions) } else { Reported::default() };
         let is_reported = |name: &Arc<str>| {
-            is_first
-                && initial_versions.contains_key(&**name)
-                && !self.pending_first_response.contains(name)
+            reported.contains(name) && !self.pending_first_response.contains(name)
         };
         self.explicitly_requested
             .extend(wanted.names.into_iter().filter(|name| !is_reported(name)));
         if is_first {
             self.pending_first_response.clear();
-            self.initial_versions_size = subscription::size_of(initial_versions.keys());
+            self.initial_versions_size = subscription::size_of_names_in(initial_versions);
             // A client with initial versions has been served before; one without them waits for a
             // response.
             self.owes_response = initial_versions.is_empty();
         }
         let is_compared = is_first && !initial_versions.is_empty();
         if is_compared {
-            self.adopt_initial_versions(initial_versions, resources);
+            self.adopt(&reported, resources);
         }
         if is_first || wanted.wildcard {
             self.review_all(target);
@@ -151,36 +152,6 @@ impl TypeStream {
     /// The approximate memory for subscribed names and initial versions.
     pub(crate) fn size(&self) -> usize {
         self.subscription.size() + self.initial_versions_size
-    }
-
-    /// Adopts the initial versions that the client reported.
-    fn adopt_initial_versions(
-        &mut self,
-        initial_versions: &HashMap<String, String>,
-        resources: &ResourceMap,
-    ) {
-        let covers_all = self.subscription.covers_all(resources);
-        let version = |name: &str, is_covered: bool| {
-            let version = initial_versions.get(name);
-            let version = version.filter(|_| is_covered || self.subscription.covers(name));
-            version.map(|version| version.parse().ok())
-        };
-        self.nacked.retain(|name, nacked| version(name, false) != Some(Some(*nacked)));
-        // A client that reports few resources stores those itself.
-        let none = ResourceMap::new();
-        let resources =
-            if resources.len() <= 2 * initial_versions.len() { resources } else { &none };
-        let mut known = Overlay::with_base(resources, |name| version(name, covers_all));
-        if known.len() < initial_versions.len() {
-            let names = initial_versions.keys().map(String::as_str);
-            for name in names.filter(|name| !resources.contains_key(name)) {
-                if let Some(version) = version(name, false) {
-                    known.insert(name.into(), version);
-                }
-            }
-        }
-        self.acked = known.certain();
-        self.known = known;
     }
 
     /// Forgets the NACKs of resources that the set does not have. [`Hub`](crate::Hub) does not report them any

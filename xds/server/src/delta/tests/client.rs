@@ -41,7 +41,7 @@ impl Dialect for DeltaStream {
         client.wanted.entry(of).or_default().unsubscribe(of, dropped);
         client.forget_unwanted();
         client.wanted.entry(of).or_default().subscribe(of, added);
-        let unsubscribe = dropped.iter().map(|&name| name.to_owned()).collect();
+        let unsubscribe = dropped.iter().collect();
         DeltaRequest { unsubscribe, ..subscribe(of, added) }
     }
 
@@ -56,7 +56,7 @@ impl Dialect for DeltaStream {
             initial_versions: Arc::new(
                 has.map(|((_, n), r)| (n.to_string(), r.version().to_string())).collect(),
             ),
-            subscribe: client.wanted[&of].requested_names(),
+            subscribe: client.wanted[&of].requested_names().into_iter().collect(),
             ..subscribe(of, &[])
         }
     }
@@ -89,7 +89,7 @@ impl Client {
 pub(super) fn subscribe(of: ResourceType, names: &[&str]) -> DeltaRequest {
     DeltaRequest {
         type_url: of.url().to_owned(),
-        subscribe: names.iter().map(|&name| name.to_owned()).collect(),
+        subscribe: names.iter().collect(),
         ..DeltaRequest::default()
     }
 }

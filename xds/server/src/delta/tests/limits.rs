@@ -83,7 +83,7 @@ fn requests_before_the_first_set_are_limited_together() {
     // Versions count as their names do, and only those of the first request of a type are kept.
     let mut client = Client::new();
     let large = || DeltaRequest {
-        initial_versions: Arc::new([("a".to_owned(), "1".repeat(9 << 20))].into()),
+        initial_versions: Arc::new([("a", "1".repeat(9 << 20))].into()),
         ..subscribe(Cluster, &[])
     };
     for _ in 0..9 {

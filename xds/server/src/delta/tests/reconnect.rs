@@ -38,8 +38,7 @@ fn unknown_initial_version_counts_as_outdated() {
     client.publish(&set([cluster("a", 1)]));
     let mut request = subscribe(Cluster, &[]);
     for name in ["a", "gone"] {
-        Arc::make_mut(&mut request.initial_versions)
-            .insert(name.to_owned(), "of another control plane".to_owned());
+        Arc::make_mut(&mut request.initial_versions).push(name, "of another control plane");
     }
     client.request(&request);
     assert_eq!(client.take_pushes(), ["CDS +a"]);
@@ -55,12 +54,10 @@ fn unsubscribed_initial_versions_are_discarded() {
     let versions = set([endpoints("a", 1), endpoints("b", 1), endpoints("c", 1)]);
     let mut first = subscribe(Endpoint, &["a", "b", "c"]);
     for (name, resource) in versions.of(Endpoint) {
-        Arc::make_mut(&mut first.initial_versions)
-            .insert(name.to_string(), resource.version().to_string());
+        Arc::make_mut(&mut first.initial_versions).push(name, &resource.version().to_string());
     }
     client.request(&first);
-    let dropped =
-        DeltaRequest { unsubscribe: vec!["a".into(), "b".into()], ..subscribe(Endpoint, &[]) };
+    let dropped = DeltaRequest { unsubscribe: ["a", "b"].into(), ..subscribe(Endpoint, &[]) };
     client.request(&dropped);
     client.request(&subscribe(Endpoint, &["b"]));
     client.publish(&versions);
@@ -76,11 +73,10 @@ fn unsubscribed_wildcard_discards_its_initial_versions() {
     let all = set([cluster("a", 1), cluster("b", 1)]);
     let mut first = subscribe(Cluster, &["*", "b"]);
     for (name, resource) in all.of(Cluster) {
-        Arc::make_mut(&mut first.initial_versions)
-            .insert(name.to_string(), resource.version().to_string());
+        Arc::make_mut(&mut first.initial_versions).push(name, &resource.version().to_string());
     }
     client.request(&first);
-    client.request(&DeltaRequest { unsubscribe: vec!["*".into()], ..subscribe(Cluster, &[]) });
+    client.request(&DeltaRequest { unsubscribe: ["*"].into(), ..subscribe(Cluster, &[]) });
     client.request(&subscribe(Cluster, &["*"]));
     client.publish(&all);
     assert_eq!(client.take_pushes(), ["CDS +a"]);
@@ -115,7 +111,7 @@ fn initial_versions_count_as_acked_once_a_set_is_published() {
     let mut client = Client::settled(&set([cluster("a", 1)]));
     client.reconnect();
     let version = cluster("a", 1).version();
-    let delivered = [("a".to_owned(), version.to_string())].into();
+    let delivered = [("a", version.to_string())].into();
     let request = DeltaRequest { initial_versions: Arc::new(delivered), ..subscribe(Cluster, &[]) };
     assert!(client.stream.on_request(&request, client.now).is_empty());
     let outputs = client.stream.on_set(set([cluster("a", 1)]), client.now);

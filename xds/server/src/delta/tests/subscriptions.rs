@@ -28,10 +28,7 @@ fn repeated_subscribe_gets_a_response_each_time() {
 #[test]
 fn name_unsubscribed_and_subscribed_at_once_gets_a_response() {
     let mut client = Client::settled(&set([endpoints("a", 1), endpoints("b", 1)]));
-    client.request(&DeltaRequest {
-        unsubscribe: vec!["a".to_owned(), "b".to_owned()],
-        ..subscribe(Endpoint, &["a"])
-    });
+    client.request(&DeltaRequest { unsubscribe: ["a", "b"].into(), ..subscribe(Endpoint, &["a"]) });
     assert_eq!(client.take_pushes(), ["EDS +a"]);
     client.ack(Endpoint);
     client.publish(&set([endpoints("a", 2), endpoints("b", 2)]));
@@ -55,7 +52,7 @@ fn name_unsubscribed_under_wildcard_gets_a_response() {
 #[test]
 fn wildcard_unsubscribed_and_subscribed_at_once_is_answered() {
     let mut client = Client::settled(&set([cluster("a", 1)]));
-    let unsubscribe = vec!["*".to_owned()];
+    let unsubscribe = ["*"].into();
     client.request(&DeltaRequest { unsubscribe, ..subscribe(Cluster, &["*"]) });
     assert_eq!(client.take_pushes(), ["CDS +a"]);
 }
@@ -67,7 +64,7 @@ fn resource_gone_during_wildcard_resubscription_is_removed() {
     client.publish(&set([cluster("a", 1)]));
     client.subscribe(Cluster, &["*"]);
     client.publish(&ResourceSet::default());
-    let unsubscribe = vec!["*".to_owned()];
+    let unsubscribe = ["*"].into();
     client.request(&DeltaRequest { unsubscribe, ..subscribe(Cluster, &["*"]) });
     client.pass(REMOVAL_GRACE);
     client.ack(Cluster);
@@ -82,10 +79,7 @@ fn resource_gone_after_wildcard_resubscription_is_removed() {
     client.subscribe(Listener, &[]);
     client.subscribe(Cluster, &[]);
     assert_eq!(client.take_pushes(), ["LDS +d", "CDS +a"]);
-    client.request(&DeltaRequest {
-        unsubscribe: vec!["*".to_owned()],
-        ..subscribe(Listener, &["*"])
-    });
+    client.request(&DeltaRequest { unsubscribe: ["*"].into(), ..subscribe(Listener, &["*"]) });
     // The cluster that it names is not ACKed yet, so the listener is not sent.
     client.ack(Listener);
     client.publish(&set([cluster("a", 1)]));
@@ -105,8 +99,8 @@ fn one_request_may_ack_subscribe_and_unsubscribe() {
     client.publish(&set([secret("s", 2), secret("t", 1), secret("u", 1)]));
     let nonce = client.open.remove(0).nonce;
     client.request(&DeltaRequest {
-        subscribe: vec!["u".to_owned()],
-        unsubscribe: vec!["t".to_owned()],
+        subscribe: ["u"].into(),
+        unsubscribe: ["t"].into(),
         ..answer(Secret, nonce)
     });
     client.publish(&set([secret("s", 2), secret("t", 2), secret("u", 1)]));
