@@ -5,6 +5,7 @@
 //! settled stream stores nothing of its own, however many services there are. (A state-of-the-world
 //! stream still stores which endpoints, routes and secrets it was sent: `sotw/partial.rs`.)
 
+use std::ops::Bound;
 use std::sync::Arc;
 
 use imbl::OrdMap;
@@ -40,14 +41,46 @@ impl FromResource for Option<Version> {
 #[derive(Debug, Clone)]
 pub(crate) struct Overlay<V> {
     base: ResourceMap,
-    /// The entries that differ from the base; `None` for a name of the base that is absent.
+    /// The part of the base that counts.
+    part: Part,
+    /// The entries that differ from that part; `None` for a name of it that is absent.
     differing: OrdMap<Arc<str>, Option<V>>,
     len: usize,
 }
 
+/// A part of the base. A client that connects gets the resources in the order of their names, so all that it has is such a
+/// part, and no name of it is stored or compared.
+#[derive(Debug, Clone)]
+enum Part {
+    All,
+    /// The names before this one.
+    Before(Arc<str>),
+}
+
+impl Part {
+    fn contains(&self, name: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Before(end) => *name < **end,
+        }
+    }
+
+    /// The resources of a base that are not in this part.
+    fn rest_of<'a>(
+        &self,
+        base: &'a ResourceMap,
+    ) -> impl Iterator<Item = (&'a Arc<str>, &'a Arc<Resource>)> + use<'a> {
+        let rest = match self {
+            Self::All => None,
+            Self::Before(end) => Some(base.iter_from(end)),
+        };
+        rest.into_iter().flatten()
+    }
+}
+
 impl<V> Default for Overlay<V> {
     fn default() -> Self {
-        Self { base: ResourceMap::new(), differing: OrdMap::new(), len: 0 }
+        Self { base: ResourceMap::new(), part: Part::All, differing: OrdMap::new(), len: 0 }
     }
 }
 
@@ -60,7 +93,14 @@ impl<V: FromResource> Overlay<V> {
 
     /// The map with the values of all resources.
     pub(crate) fn all_of(base: &ResourceMap) -> Self {
-        Self { base: base.clone(), differing: OrdMap::new(), len: base.len() }
+        Self { base: base.clone(), len: base.len(), ..Self::default() }
+    }
+
+    /// The empty map, to which the names of `base` will be added in their order.
+    pub(crate) fn none_of(base: &ResourceMap) -> Self {
+        let first = base.keys().next();
+        let part = first.map_or(Part::All, |first| Part::Before(Arc::clone(first)));
+        Self { base: base.clone(), part, ..Self::default() }
     }
 
     /// The map with `value_of` for the names of a base.
@@ -84,14 +124,25 @@ impl<V: FromResource> Overlay<V> {
     /// Whether the map is known, without a look at each name, to contain all of `resources` with
     /// their values.
     pub(crate) fn has_all_of(&self, resources: &ResourceMap) -> bool {
+        self.has_only_of(resources) && matches!(self.part, Part::All)
+    }
+
+    /// Whether the map is known, without a look at each name, to contain nothing but some of `resources` with their
+    /// values.
+    pub(crate) fn has_only_of(&self, resources: &ResourceMap) -> bool {
         self.base.ptr_eq(resources) && self.differing.is_empty()
+    }
+
+    /// The resource of a name in the part of the base.
+    fn in_base(&self, name: &str) -> Option<(&Arc<str>, &Arc<Resource>)> {
+        self.part.contains(name).then(|| self.base.get_key_value(name)).flatten()
     }
 
     /// The value of a name.
     pub(crate) fn get(&self, name: &str) -> Option<V> {
         match self.differing.get(name) {
             Some(value) => value.clone(),
-            None => self.base.get(name).map(|resource| V::from_resource(resource)),
+            None => self.in_base(name).map(|(_, resource)| V::from_resource(resource)),
         }
     }
 
@@ -99,7 +150,7 @@ impl<V: FromResource> Overlay<V> {
     pub(crate) fn contains_key(&self, name: &str) -> bool {
         match self.differing.get(name) {
             Some(value) => value.is_some(),
-            None => self.base.contains_key(name),
+            None => self.in_base(name).is_some(),
         }
     }
 
@@ -107,7 +158,7 @@ impl<V: FromResource> Overlay<V> {
     pub(crate) fn name(&self, name: &str) -> Option<Arc<str>> {
         let held = match self.differing.get_key_value(name) {
             Some((name, value)) => value.as_ref().map(|_| name),
-            None => self.base.get_key_value(name).map(|(name, _)| name),
+            None => self.in_base(name).map(|(name, _)| name),
         };
         held.cloned()
     }
@@ -116,6 +167,62 @@ impl<V: FromResource> Overlay<V> {
     pub(crate) fn insert(&mut self, name: Arc<str>, value: V) {
         self.len += usize::from(!self.contains_key(&name));
         self.set(name, Some(value));
+    }
+
+    /// Inserts names, or replaces their values. The next names of a base of which the map has all before are not looked
+    /// up.
+    pub(crate) fn insert_all(&mut self, entries: impl IntoIterator<Item = (Arc<str>, V)>) {
+        let mut entries = entries.into_iter();
+        let mut other = None;
+        if !matches!(self.part, Part::All) && !self.has_beyond_part() {
+            let base = self.base.clone();
+            let mut rest = self.part.rest_of(&base).peekable();
+            for (name, value) in entries.by_ref() {
+                let is_next =
+                    |(next, _): &(&Arc<str>, _)| Arc::ptr_eq(next, &name) || **next == name;
+                let Some((_, resource)) = rest.next_if(is_next) else {
+                    other = Some((name, value));
+                    break;
+                };
+                self.len += 1;
+                if value != V::from_resource(resource) {
+                    self.differing.insert(name, Some(value));
+                }
+            }
+            self.part = rest.next().map_or(Part::All, |(next, _)| Part::Before(Arc::clone(next)));
+        }
+        for (name, value) in other.into_iter().chain(entries) {
+            self.insert(name, value);
+        }
+    }
+
+    /// Whether it stores a name beyond the part of the base.
+    fn has_beyond_part(&self) -> bool {
+        match &self.part {
+            Part::All => false,
+            Part::Before(end) => {
+                let from = (Bound::Included(&**end), Bound::Unbounded);
+                self.differing.range::<_, str>(from).next().is_some()
+            }
+        }
+    }
+
+    /// Compares with all of the base from now on.
+    fn extend_part(&mut self) {
+        let part = std::mem::replace(&mut self.part, Part::All);
+        let base = self.base.clone();
+        for (name, resource) in part.rest_of(&base) {
+            match self.differing.get(name) {
+                None => _ = self.differing.insert(Arc::clone(name), None),
+                Some(value) if *value == Some(V::from_resource(resource)) => {
+                    self.differing.remove(name);
+                }
+                Some(_) => {}
+            }
+        }
+        if self.differing.is_empty() {
+            self.differing = OrdMap::new();
+        }
     }
 
     /// Removes a name. Returns its value.
@@ -133,7 +240,7 @@ impl<V: FromResource> Overlay<V> {
     }
 
     fn set(&mut self, name: Arc<str>, value: Option<V>) {
-        let in_base = self.base.get(&name).map(|resource| V::from_resource(resource));
+        let in_base = self.in_base(&name).map(|(_, resource)| V::from_resource(resource));
         self.store(name, value, in_base.as_ref());
     }
 
@@ -150,7 +257,8 @@ impl<V: FromResource> Overlay<V> {
     /// All names.
     pub(crate) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
         let differs = |name: &&Arc<str>| self.differing.contains_key(*name);
-        let same = self.base.keys().filter(move |name| !differs(name));
+        let part = self.base.keys().take_while(|name| self.part.contains(name));
+        let same = part.filter(move |name| !differs(name));
         same.chain(self.differing.iter().filter_map(|(name, value)| value.as_ref().map(|_| name)))
     }
 
@@ -173,13 +281,27 @@ impl<V: FromResource> Overlay<V> {
             | DiffItem::Remove(name, _)
             | DiffItem::Update { new: (name, _), .. } => name,
         });
-        stored.chain(iter_changed_names(&other.base, &self.base))
+        // Names that only one of the two parts has.
+        let beyond =
+            self.part.rest_of(&other.base).take_while(|(name, _)| other.part.contains(name));
+        let before =
+            other.part.rest_of(&self.base).take_while(|(name, _)| self.part.contains(name));
+        let in_one = beyond.chain(before).map(|(name, _)| name);
+        stored.chain(in_one).chain(iter_changed_names(&other.base, &self.base))
     }
 
     /// Stores only the difference from `base` from now on, while that is the smaller part. Call it
     /// when the base changes, and after changes; it costs as much as what has changed.
     pub(crate) fn share(&mut self, base: &ResourceMap) {
+        let is_connecting = !matches!(self.part, Part::All);
+        if is_connecting && 2 * self.len >= base.len() && self.has_beyond_part() {
+            self.extend_part();
+        }
         if self.base.ptr_eq(base) {
+            return;
+        }
+        if is_connecting {
+            self.rebase(base);
             return;
         }
         // The two thresholds differ, so that no single change crosses both.
@@ -201,6 +323,8 @@ impl<V: FromResource> Overlay<V> {
         let own = self.differing.iter().map(|(name, value)| (name, value.clone()));
         let own = own.filter(move |(name, value)| value_in(name) != *value);
         let of_base = (!self.base.ptr_eq(resources)).then(|| self.base.diff(resources));
+        let beyond = self.part.rest_of(resources).map(|(name, _)| (name, None));
+        let beyond = beyond.filter(|(name, _)| !self.differing.contains_key(*name));
         let of_base = of_base.into_iter().flatten().filter_map(|item| {
             let (name, before, now) = match item {
                 DiffItem::Add(name, now) => (name, None, Some(now)),
@@ -211,10 +335,10 @@ impl<V: FromResource> Overlay<V> {
             };
             let value = |resource: Option<&Resource>| resource.map(V::from_resource);
             let before = value(before.map(|one| &**one));
-            let is_other = before != value(now.map(|one| &**one));
+            let is_other = before != value(now.map(|one| &**one)) && self.part.contains(name);
             (is_other && !self.differing.contains_key(name)).then_some((name, before))
         });
-        own.chain(of_base)
+        own.chain(of_base).chain(beyond)
     }
 
     /// Moves the same map to another base.
@@ -230,7 +354,7 @@ impl<V: FromResource> Overlay<V> {
                 }
             };
             // What is stored for the name differs from both, or is stored for neither.
-            if before == now {
+            if before == now || !self.part.contains(name) {
                 continue;
             }
             let value = self.differing.get(name).cloned().unwrap_or(before);
@@ -244,12 +368,13 @@ impl Overlay<Option<Version>> {
     pub(crate) fn certain(&self) -> Overlay<Version> {
         let of = |(name, value): (&Arc<str>, &Option<Option<Version>>)| {
             let value = value.flatten();
-            let is_here = value.is_some() || self.base.contains_key(name);
+            let is_here = value.is_some() || self.in_base(name).is_some();
             is_here.then(|| (Arc::clone(name), value))
         };
         let uncertain = self.differing.values().filter(|value| **value == Some(None)).count();
         Overlay {
             base: self.base.clone(),
+            part: self.part.clone(),
             differing: self.differing.iter().filter_map(of).collect(),
             len: self.len - uncertain,
         }
@@ -271,6 +396,7 @@ impl<V: FromResource> FromIterator<(Arc<str>, V)> for Overlay<V> {
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
+    use proptest::collection::vec;
     use proptest::prelude::*;
 
     use super::*;
@@ -287,6 +413,8 @@ mod tests {
     #[derive(Debug, Clone)]
     enum Step {
         Insert(u8, u8),
+        /// The names from this one on, as many as this, in this version or the base's.
+        InsertAll(u8, u8, u8),
         Remove(u8),
         Share(Vec<(u8, u8)>),
     }
@@ -294,21 +422,23 @@ mod tests {
     fn steps() -> impl Strategy<Value = Vec<Step>> {
         let step = prop_oneof![
             3 => (0..12_u8, 0..3_u8).prop_map(|(name, version)| Step::Insert(name, version)),
+            3 => (0..12_u8, 1..8_u8, 0..3_u8).prop_map(|(first, count, version)| Step::InsertAll(first, count, version)),
             2 => (0..12_u8).prop_map(Step::Remove),
-            1 => prop::collection::vec((0..12_u8, 0..3_u8), 0..12).prop_map(Step::Share),
+            1 => vec((0..12_u8, 0..3_u8), 0..12).prop_map(Step::Share),
         ];
-        prop::collection::vec(step, 0..40)
+        vec(step, 0..40)
     }
 
     proptest! {
         /// With any sequence of bases, it equals the plain map.
         #[test]
-        fn overlay_equals_a_plain_map(steps in steps()) {
+        fn overlay_equals_a_plain_map(first in vec((0..12_u8, 0..3_u8), 0..12), steps in steps()) {
             let version = |name: u8, version: u8| {
                 resources(&[(name, version)]).values().next().unwrap().version()
             };
             let mut map = BTreeMap::<Arc<str>, Version>::new();
-            let mut overlay = Overlay::<Version>::default();
+            let mut base = resources(&first);
+            let mut overlay = Overlay::<Version>::none_of(&base);
             for step in steps {
                 let (map_before, before) = (map.clone(), overlay.clone());
                 match step {
@@ -316,12 +446,21 @@ mod tests {
                         map.insert(name.to_string().into(), version(name, number));
                         overlay.insert(name.to_string().into(), version(name, number));
                     }
+                    Step::InsertAll(first, count, number) => {
+                        let all: BTreeMap<Arc<str>, Version> = (first..(first + count).min(12)).map(|name| {
+                            let of_base = base.get(&name.to_string()).filter(|_| number == 0);
+                            let value = of_base.map_or_else(|| version(name, number), |one| one.version());
+                            (name.to_string().into(), value)
+                        }).collect();
+                        map.extend(all.clone());
+                        overlay.insert_all(all);
+                    }
                     Step::Remove(name) => {
                         let name = name.to_string();
                         prop_assert_eq!(overlay.remove(&name), map.remove(&*name));
                     }
                     Step::Share(content) => {
-                        let base = resources(&content);
+                        base = resources(&content);
                         overlay.share(&base);
                         let mut differing: Vec<_> = map.keys().chain(base.keys()).cloned().collect();
                         differing.retain(|n| map.get(n).copied() != base.get(n).map(|r| r.version()));
@@ -330,6 +469,7 @@ mod tests {
                         prop_assert_eq!(overlay.differing_from(&base), differing);
                     }
                 }
+                prop_assert!(!overlay.has_all_of(&base) || overlay.differing_from(&base).is_empty());
                 let changed: BTreeSet<_> = overlay.names_changed_from(&before).collect();
                 let differs = |name: &&Arc<str>| map.get(*name) != map_before.get(*name);
                 let differing = map.keys().chain(map_before.keys()).filter(differs);

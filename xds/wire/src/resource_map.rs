@@ -1,6 +1,6 @@
 //! The resources of one type, as a persistent map.
 
-use std::ops::Index;
+use std::ops::{Bound, Index};
 use std::sync::Arc;
 
 use imbl::OrdMap;
@@ -59,6 +59,14 @@ impl ResourceMap {
     /// The names with their resources, in the order of names.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&Arc<str>, &Arc<Resource>)> {
         self.0.iter()
+    }
+
+    /// The same from a name on, which need not be in the map.
+    pub fn iter_from<'a>(
+        &'a self,
+        name: &str,
+    ) -> impl Iterator<Item = (&'a Arc<str>, &'a Arc<Resource>)> + use<'a> {
+        self.0.range::<_, str>((Bound::Included(name), Bound::Unbounded))
     }
 
     /// The names, in order.
