@@ -1,6 +1,6 @@
 //! The subscription of a client to one type.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ironmesh_xds_wire::{InitialVersions, NameList, ResourceMap, ResourceType};
@@ -37,17 +37,6 @@ pub(crate) fn size_of_versions(versions: &InitialVersions) -> usize {
     versions.text_len() + versions.len() * 2 * NAME_OVERHEAD
 }
 
-/// Whether these are exactly the names of `resources`, as nearly always when a client subscribes to
-/// all that its clusters or listeners need.
-fn are_names_of(names: &NameList, resources: &ResourceMap) -> bool {
-    if names.is_empty() || names.len() != resources.len() {
-        return false;
-    }
-    // The client chooses the names: a keyed hash.
-    let named: HashSet<_> = names.iter().collect();
-    named.len() == names.len() && resources.keys().all(|name| named.contains(&**name))
-}
-
 /// The subscription of a stream to one type.
 #[derive(Debug)]
 pub(crate) struct Subscription {
@@ -67,6 +56,8 @@ pub(crate) struct Subscription {
 pub(crate) struct Change {
     /// The names.
     pub(crate) names: Vec<Arc<str>>,
+    /// Whether they are those of all resources, in place of `names`.
+    pub(crate) all: bool,
     /// Whether the wildcard is added or removed.
     pub(crate) wildcard: bool,
 }
@@ -163,10 +154,12 @@ impl Subscription {
         if is_legacy {
             change.wildcard = !std::mem::replace(&mut self.is_wildcard, true);
         }
-        if !std::mem::replace(&mut self.has_begun, true) && are_names_of(names, resources) {
+        let is_first = !std::mem::replace(&mut self.has_begun, true);
+        // As nearly always when a client subscribes to all that its clusters or listeners need.
+        if is_first && !names.is_empty() && resources.has_exactly_names(names) {
             self.names = Overlay::all_of(resources);
             self.size += size_of_names(names);
-            change.names = resources.keys().cloned().collect();
+            change.all = true;
             return change;
         }
         for name in names.iter() {

@@ -11,6 +11,7 @@ mod by_type;
 mod canonical;
 mod delta;
 mod descriptors;
+mod digest;
 mod error_detail;
 mod frame;
 mod health_discovery;

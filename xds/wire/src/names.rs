@@ -27,6 +27,13 @@ impl NameList {
         self.text.len()
     }
 
+    /// Makes room for this length of text, if the list is empty.
+    pub(crate) fn reserve(&mut self, text_len: usize) {
+        if self.is_empty() {
+            self.text.reserve_exact(text_len);
+        }
+    }
+
     /// Appends a name.
     pub fn push(&mut self, name: &str) {
         self.text.push_str(name);
@@ -98,6 +105,13 @@ impl InitialVersions {
         self.text.len()
     }
 
+    /// Makes room for this length of text, if there are no entries.
+    pub(crate) fn reserve(&mut self, text_len: usize) {
+        if self.is_empty() {
+            self.text.reserve_exact(text_len);
+        }
+    }
+
     /// Appends an entry. An earlier one with the same name counts no longer.
     pub fn push(&mut self, name: &str, version: &str) {
         self.text.push_str(name);
@@ -109,11 +123,16 @@ impl InitialVersions {
 
     /// The names and versions of all entries, in their order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> + Clone {
+        self.entries().filter_map(|(entry, name_len)| entry.split_at_checked(name_len))
+    }
+
+    /// The text of each entry, with the length of its name; the rest is its version.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&str, usize)> + Clone {
         let mut begin = 0;
         self.ends.iter().filter_map(move |(name_end, end)| {
-            let entry = (self.text.get(begin..*name_end), self.text.get(*name_end..*end));
+            let (entry, name_len) = (self.text.get(begin..*end), name_end - begin);
             begin = *end;
-            entry.0.zip(entry.1)
+            entry.map(|entry| (entry, name_len))
         })
     }
 }

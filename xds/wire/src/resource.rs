@@ -18,6 +18,7 @@ use prost::{Message, Name, length_delimiter_len};
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 use crate::canonical::canonicalize;
+use crate::digest::Digest;
 use crate::references::References;
 
 /// The supported resource types, in push order: a resource comes after those that it refers to
@@ -167,6 +168,9 @@ pub struct Resource {
     kind: ResourceType,
     name: Arc<str>,
     version: Version,
+    /// The digest of its name, and that of its name with its version as on the wire.
+    name_digest: Digest,
+    version_digest: Digest,
     /// Whether it waits for no reference.
     is_urgent: bool,
     /// The encoding of a `DeltaDiscoveryResponse` with only this resource. Protobuf merges
@@ -203,9 +207,12 @@ impl Resource {
         let body = Any { type_url: M::TYPE.url().to_owned(), value };
         // Field 2 of both messages: one byte of key, the length, the content.
         let field = 1 + length_delimiter_len(body.encoded_len()) + body.encoded_len();
+        let (name, version_text) = (message.resource_name(), version.to_string());
+        let name_digest = Digest::of_name(name);
+        let version_digest = Digest::of_version(&[name, &version_text].concat(), name.len());
         let resource = discovery::Resource {
-            name: message.resource_name().to_owned(),
-            version: version.to_string(),
+            name: name.to_owned(),
+            version: version_text,
             resource: Some(body),
             ..discovery::Resource::default()
         };
@@ -222,11 +229,12 @@ impl Resource {
         // The message is the last field of its `Any`.
         let place = begin + field - length_of_value..begin + field;
         let references = References::read(&message_name, &entry, place);
-        let name = message.resource_name().into();
         Self {
             kind: M::TYPE,
-            name,
+            name: name.into(),
             version,
+            name_digest,
+            version_digest,
             is_urgent: false,
             entry,
             sotw_entry,
@@ -279,6 +287,16 @@ impl Resource {
     /// Its version.
     pub fn version(&self) -> Version {
         self.version
+    }
+
+    /// The digest of its name.
+    pub(crate) fn name_digest(&self) -> Digest {
+        self.name_digest
+    }
+
+    /// The digest of its name with its version as on the wire.
+    pub(crate) fn version_digest(&self) -> Digest {
+        self.version_digest
     }
 
     /// Declares a reference that no field of it has: so it waits for that resource too. It must be

@@ -5,6 +5,8 @@
 mod answers;
 mod client;
 #[cfg(test)]
+mod comparison;
+#[cfg(test)]
 mod cost;
 #[cfg(test)]
 mod limits;

@@ -126,12 +126,23 @@ impl TypeStream {
         let wanted = self.subscription.subscribe(&request.subscribe, resources);
         // A name with an initial version need not be sent if it is current.
         let initial_versions = &request.initial_versions;
-        let reported = if is_first { Reported::new(initial_versions) } else { Reported::default() };
-        let is_reported = |name: &Arc<str>| {
-            reported.contains(name) && !self.pending_first_response.contains(name)
+        let reported = if is_first {
+            Reported::compare(initial_versions, resources)
+        } else {
+            Reported::nothing()
         };
-        self.explicitly_requested
-            .extend(wanted.names.into_iter().filter(|name| !is_reported(name)));
+        let pending = &self.pending_first_response;
+        let is_requested = |name: &Arc<str>| !reported.contains(name) || pending.contains(name);
+        if wanted.all {
+            if reported.contains_all(resources) {
+                let names = pending.iter().filter(|name| resources.contains_key(name));
+                self.explicitly_requested.extend(names.cloned());
+            } else {
+                let names = resources.keys().filter(|name| is_requested(name));
+                self.explicitly_requested.extend(names.cloned());
+            }
+        }
+        self.explicitly_requested.extend(wanted.names.into_iter().filter(is_requested));
         if is_first {
             self.pending_first_response.clear();
             self.initial_versions_size = subscription::size_of_names_in(initial_versions);

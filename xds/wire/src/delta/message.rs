@@ -40,7 +40,8 @@ impl DeltaMessage {
     }
 
     /// Decodes a name or an entry at the beginning of `bytes`, if they are as every encoder writes
-    /// them, and completely there. Returns the length that was decoded.
+    /// them, and completely there. Returns the length that was decoded. The text of a list is never
+    /// longer than the rest of the message at its first name.
     fn decode_usual(&mut self, number: u32, bytes: &[u8]) -> Option<usize> {
         if number == INITIAL_VERSIONS {
             let (entry, length) = delimited(bytes)?;
@@ -50,11 +51,13 @@ impl DeltaMessage {
             if entry.len() != 2 + name_length + version_length {
                 return None;
             }
+            self.initial_versions.reserve(bytes.len());
             self.initial_versions.push(name, version);
             return Some(length);
         }
         let names = self.names_mut(number)?;
         let (name, length) = text(bytes)?;
+        names.reserve(bytes.len());
         names.push(name);
         Some(length)
     }
