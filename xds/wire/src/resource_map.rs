@@ -1,5 +1,6 @@
 //! The resources of one type, as a persistent map.
 
+use std::iter::Peekable;
 use std::ops::{Bound, Index};
 use std::sync::Arc;
 
@@ -110,7 +111,12 @@ impl ResourceMap {
         &'a self,
         name: &str,
     ) -> impl Iterator<Item = (&'a Arc<str>, &'a Arc<Resource>)> + use<'a> {
-        self.0.range::<_, str>((Bound::Included(name), Bound::Unbounded))
+        self.resources.range::<_, str>((Bound::Included(name), Bound::Unbounded))
+    }
+
+    /// Look-ups of many names in their order.
+    pub fn lookup_in_order(&self) -> OrderedLookup<'_> {
+        OrderedLookup { map: self, searches: 0, next: None }
     }
 
     /// The names, in order.
@@ -132,6 +138,36 @@ impl ResourceMap {
     /// have a common origin.
     pub fn diff<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = ResourceDifference<'a>> {
         self.resources.diff(&other.resources)
+    }
+}
+
+/// Look-ups of names in their order: the name after the last one is found without a search.
+#[derive(Debug)]
+pub struct OrderedLookup<'a> {
+    map: &'a ResourceMap,
+    searches: usize,
+    /// The resources after the last one.
+    next: Option<Peekable<Rest<'a>>>,
+}
+
+type Rest<'a> =
+    imbl::ordmap::RangedIter<'a, Arc<str>, Arc<Resource>, imbl::shared_ptr::DefaultSharedPtr>;
+
+impl<'a> OrderedLookup<'a> {
+    /// The resource with this name.
+    pub fn get(&mut self, name: &str) -> Option<&'a Arc<Resource>> {
+        let is_next = |(next, _): &(&Arc<str>, _)| ***next == *name;
+        if let Some((_, resource)) = self.next.as_mut().and_then(|next| next.next_if(is_next)) {
+            return Some(resource);
+        }
+        let found = self.map.get(name)?;
+        self.searches += 1;
+        // For a single name this would be a second search in vain.
+        if self.searches > 1 {
+            let after = (Bound::Excluded(name), Bound::Unbounded);
+            self.next = Some(self.map.resources.range::<_, str>(after).peekable());
+        }
+        Some(found)
     }
 }
 

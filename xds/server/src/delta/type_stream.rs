@@ -7,16 +7,15 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use ironmesh_xds_wire::{
-    DeltaRequest, DeltaResponse, Resource, ResourceSet, ResourceType, Version,
-};
+use ironmesh_xds_wire::{DeltaRequest, Resource, ResourceSet, ResourceType, Version};
 use tokio::time::Instant;
 
 use crate::nack_bisection::NackBisection;
 use crate::overlay::Overlay;
-use crate::stream::{ACK_DEADLINE, FULL_RESPONSE};
+use crate::stream::ACK_DEADLINE;
 use crate::subscription::{self, Subscription};
 
+mod pushes;
 mod reply;
 mod reported;
 
@@ -68,6 +67,9 @@ pub(crate) struct TypeStream {
     pending_first_response: BTreeSet<Arc<str>>,
     /// Names to be sent in groups, because the client NACKed a push with all of them.
     bisection: NackBisection,
+    /// Whether the client ever unsubscribed a name or was sent a removal: then a name in an unanswered push need not be
+    /// subscribed or known any more.
+    has_dropped: bool,
     /// Whether a response is due even if it is empty.
     pub(crate) owes_response: bool,
     pushes: VecDeque<Push>,
@@ -89,6 +91,7 @@ impl TypeStream {
             explicitly_requested: BTreeSet::new(),
             pending_first_response: BTreeSet::new(),
             bisection: NackBisection::default(),
+            has_dropped: false,
             owes_response: false,
             pushes: VecDeque::new(),
         }
@@ -104,6 +107,7 @@ impl TypeStream {
         let is_first = !self.subscription.has_begun;
         // A name in both lists is unsubscribed first, then subscribed.
         let dropped = self.subscription.unsubscribe(&request.unsubscribe);
+        self.has_dropped |= dropped.wildcard || !dropped.names.is_empty();
         if dropped.wildcard {
             // Names that the client ACKed after it unsubscribed are not known, but ACKed.
             let names = self.known.names().chain(self.acked.names());
@@ -139,7 +143,7 @@ impl TypeStream {
                 self.explicitly_requested.extend(names.cloned());
             } else {
                 let names = resources.keys().filter(|name| is_requested(name));
-                self.explicitly_requested.extend(names.cloned());
+                add_all(&mut self.explicitly_requested, names.cloned());
             }
         }
         self.explicitly_requested.extend(wanted.names.into_iter().filter(is_requested));
@@ -153,6 +157,9 @@ impl TypeStream {
         let is_compared = is_first && !initial_versions.is_empty();
         if is_compared {
             self.adopt(&reported, resources);
+        } else if is_first && self.subscription.covers_all(resources) {
+            self.known = Overlay::none_of(resources);
+            self.acked = Overlay::none_of(resources);
         }
         if is_first || wanted.wildcard {
             self.review_all(target);
@@ -208,7 +215,8 @@ impl TypeStream {
 
     /// Marks all names that differ between the target and the known versions.
     pub(crate) fn review_all(&mut self, target: &ResourceSet) {
-        self.dirty.extend(self.known.differing_from(target.of(self.resource_type)));
+        let names = self.known.differing_from(target.of(self.resource_type));
+        add_all(&mut self.dirty, names.into_iter());
     }
 
     /// Marks `name` to be sent again, if the client is subscribed to it or subscribes with its
@@ -348,133 +356,9 @@ impl TypeStream {
     /// Whether the client still has names that are gone from the target.
     pub(crate) fn has_removals(&self, target: &ResourceSet) -> bool {
         let resources = target.of(self.resource_type);
-        self.dirty.iter().any(|name| !resources.contains_key(name) && self.known.contains_key(name))
-    }
-
-    /// The names of the next push of new, changed or requested resources, up to the size of one
-    /// response, each with its resource if that is due. `hold` selects the names that must wait; it
-    /// is asked for no more names than that.
-    pub(super) fn next_names(
-        &self,
-        target: &ResourceSet,
-        hold: impl Fn(&str) -> bool,
-    ) -> Vec<(Arc<str>, Option<Arc<Resource>>)> {
-        let resources = target.of(self.resource_type);
-        // A bisection delays no other resource.
-        let in_bisection: BTreeSet<_> = self.bisection.names().cloned().collect();
-        let due = |name: &Arc<str>| resources.get(name).filter(|resource| self.is_due(resource));
-        let (mut names, mut size, mut has_resources) = (Vec::new(), 0, false);
-        for name in self.explicitly_requested.union(&self.dirty) {
-            let resource = due(name);
-            let is_requested = self.explicitly_requested.contains(name);
-            // A name that is gone waits for the push of removals.
-            let is_due = resource.is_some() || is_requested;
-            if !is_due || in_bisection.contains(name) || hold(name) {
-                continue;
-            }
-            if let Some(resource) = resource {
-                has_resources = true;
-                size += resource.delta_entry().len();
-            } else {
-                size += name.len() + NAME_PREFIX;
-            }
-            names.push((Arc::clone(name), resource.cloned()));
-            if size >= FULL_RESPONSE {
-                break;
-            }
-        }
-        if !has_resources {
-            let group = self.bisection.next_of(|name| !hold(name)).unwrap_or_default();
-            for name in group {
-                if size >= FULL_RESPONSE {
-                    break;
-                }
-                let resource = due(&name).cloned();
-                size += resource.as_ref().map_or(0, |resource| resource.delta_entry().len());
-                names.push((name, resource));
-            }
-        }
-        names
-    }
-
-    /// Builds the next push, of [`TypeStream::next_names`], if anything is due.
-    pub(crate) fn next_updates(
-        &mut self,
-        names: Vec<(Arc<str>, Option<Arc<Resource>>)>,
-        target: &ResourceSet,
-        nonce: u64,
-    ) -> Option<DeltaResponse> {
-        let resources = target.of(self.resource_type);
-        let mut response = DeltaResponse::new(self.resource_type, nonce);
-        for (name, resource) in names {
-            let is_requested = self.explicitly_requested.remove(&name);
-            if let Some(resource) = resource {
-                response.resources.push(resource);
-                self.dirty.remove(&name);
-                self.bisection.retain(|one| *one != name);
-                continue;
-            }
-            // A requested name that is missing, or NACKed without an older version, is reported at
-            // once, so that the client does not wait. A mere removal waits.
-            let is_there = resources.contains_key(&name) && self.known.contains_key(&name);
-            if is_requested && !is_there {
-                self.dirty.remove(&name);
-                response.removed.push(name);
-            }
-        }
-        let is_empty = response.resources.is_empty() && response.removed.is_empty();
-        (!is_empty || std::mem::take(&mut self.owes_response)).then_some(response)
-    }
-
-    fn is_due(&self, resource: &Resource) -> bool {
-        let (name, version) = (resource.name(), resource.version());
-        self.nacked.get(name) != Some(&version)
-            && (self.explicitly_requested.contains(name)
-                || (self.known.get(name) != Some(Some(version)) && self.subscription.covers(name)))
-    }
-
-    /// Builds the next push of removals, up to the size of one response.
-    pub(crate) fn next_removals(&mut self, target: &ResourceSet, nonce: u64) -> DeltaResponse {
-        let resources = target.of(self.resource_type);
-        let known = &self.known;
-        let gone = |name: &&Arc<str>| !resources.contains_key(name) && known.contains_key(name);
-        let mut size = 0;
-        let fits = |name: &&Arc<str>| {
-            let before = size;
-            size += name.len() + NAME_PREFIX;
-            before < FULL_RESPONSE
-        };
-        let removed: Vec<_> = self.dirty.iter().filter(gone).take_while(fits).cloned().collect();
-        for name in &removed {
-            self.dirty.remove(name);
-        }
-        DeltaResponse { removed, ..DeltaResponse::new(self.resource_type, nonce) }
-    }
-
-    /// Records that `response` was sent.
-    pub(crate) fn sent(&mut self, response: &DeltaResponse, now: Instant) {
-        for resource in &response.resources {
-            self.known.insert(Arc::clone(resource.name()), Some(resource.version()));
-            self.uncertain.remove(resource.name());
-        }
-        for name in &response.removed {
-            self.known.remove(name);
-            self.uncertain.remove(name);
-        }
-        self.owes_response = false;
-        let resources = response.resources.iter().map(|r| (Arc::clone(r.name()), r.version()));
-        self.pushes.push_back(Push {
-            nonce: response.nonce.to_string(),
-            sent_at: now,
-            is_late: false,
-            resources: resources.collect(),
-            removed: response.removed.clone(),
-        });
-        if self.pushes.len() > MAX_UNANSWERED
-            && let Some(push) = self.pushes.pop_front()
-        {
-            self.forgotten.extend(push.resources.into_iter().map(|(name, _)| name));
-        }
+        let is_removed =
+            |name: &Arc<str>| !resources.contains_key(name) && self.known.contains_key(name);
+        !self.known.has_only_of(resources) && self.dirty.iter().any(is_removed)
     }
 
     /// The names in unanswered pushes.
@@ -503,5 +387,14 @@ impl TypeStream {
             .filter(|push| !push.is_late)
             .map(|push| push.sent_at + ACK_DEADLINE)
             .min()
+    }
+}
+
+/// Adds names, all at once if there are no others: that is much cheaper than one by one.
+fn add_all(set: &mut BTreeSet<Arc<str>>, names: impl Iterator<Item = Arc<str>>) {
+    if set.is_empty() {
+        *set = names.collect();
+    } else {
+        set.extend(names);
     }
 }

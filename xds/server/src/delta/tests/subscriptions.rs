@@ -24,6 +24,23 @@ fn repeated_subscribe_gets_a_response_each_time() {
     assert_eq!(client.take_pushes(), ["EDS +a"]);
 }
 
+/// R16: the client would wait for them.
+#[test]
+fn requested_endpoints_gone_before_they_were_sent_are_reported_missing() {
+    let mut client = Client::new();
+    let a = || [cluster("a", 1), endpoints("a", 1)];
+    client.publish(&set(a()));
+    client.subscribe(Cluster, &["*"]);
+    assert_eq!(client.take_pushes(), ["CDS +a"]);
+    // The cluster waits for the ACK of the first, and its endpoints wait for the cluster.
+    client.publish(&set([cluster("a", 1), endpoints("a", 1), cluster("b", 1), endpoints("b", 1)]));
+    client.subscribe(Endpoint, &["a", "b"]);
+    assert_eq!(client.take_pushes(), ["EDS +a"]);
+    client.ack(Endpoint);
+    client.publish(&set(a()));
+    assert_eq!(client.take_pushes(), ["EDS -b"]);
+}
+
 /// R28.
 #[test]
 fn name_unsubscribed_and_subscribed_at_once_gets_a_response() {

@@ -31,11 +31,16 @@ impl TypeStream {
                 self.acked.remove(name);
                 self.kept_after_nack.remove(name);
             }
+            names.extend(push.resources.iter().map(|(name, _)| Arc::clone(name)));
+            if self.nacked.is_empty() && self.kept_after_nack.is_empty() && !self.has_dropped {
+                // Nearly always. All of these are subscribed and known.
+                self.acked.insert_all(push.resources);
+                return Some(Reply::Acked(Acked { resource_type: self.resource_type, names }));
+            }
             for (name, version) in push.resources {
                 if self.nacked.remove(&name).is_some() {
                     self.dirty.insert(Arc::clone(&name));
                 }
-                names.push(Arc::clone(&name));
                 // The client has unsubscribed meanwhile and no longer has it.
                 if !self.subscription.covers(&name) {
                     continue;
