@@ -124,13 +124,19 @@ impl<V: FromResource> Overlay<V> {
     /// Whether the map is known, without a look at each name, to contain all of `resources` with
     /// their values.
     pub(crate) fn has_all_of(&self, resources: &ResourceMap) -> bool {
-        self.has_only_of(resources) && matches!(self.part, Part::All)
+        self.base.ptr_eq(resources) && self.differing.is_empty() && matches!(self.part, Part::All)
     }
 
-    /// Whether the map is known, without a look at each name, to contain nothing but some of `resources` with their
-    /// values.
-    pub(crate) fn has_only_of(&self, resources: &ResourceMap) -> bool {
-        self.base.ptr_eq(resources) && self.differing.is_empty()
+    /// The names that `resources` lack, if these are the base: it takes as long as there are differences.
+    pub(crate) fn names_outside(
+        &self,
+        resources: &ResourceMap,
+    ) -> Option<impl Iterator<Item = &Arc<str>>> {
+        let is_outside = |(name, value): &(&Arc<str>, &Option<V>)| {
+            value.is_some() && !self.base.contains_key(name)
+        };
+        let names = || self.differing.iter().filter(is_outside).map(|(name, _)| name);
+        self.base.ptr_eq(resources).then(names)
     }
 
     /// The resource of a name in the part of the base.

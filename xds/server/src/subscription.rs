@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use foldhash::HashSet;
 use ironmesh_xds_wire::{InitialVersions, NameList, ResourceMap, ResourceType};
 
 use crate::overlay::Overlay;
@@ -162,14 +163,29 @@ impl Subscription {
             change.all = true;
             return change;
         }
+        if is_first && !names.is_empty() {
+            self.names = Overlay::none_of(resources);
+        }
+        let mut lookup = resources.lookup_in_order();
+        let (mut added, mut new) = (Vec::new(), HashSet::default());
         for name in names.iter() {
             if self.resource_type.allows_wildcard() && name == WILDCARD {
                 change.wildcard |= !std::mem::replace(&mut self.is_wildcard, true);
                 continue;
             }
             let known = self.names.name(name);
-            change.names.push(known.unwrap_or_else(|| self.insert(name)));
+            change.names.push(known.unwrap_or_else(|| {
+                let known = lookup.get(name).map(|resource| Arc::clone(resource.name()));
+                let known = known.unwrap_or_else(|| name.into());
+                // A client may repeat a name.
+                if new.insert(name) {
+                    self.size += name.len() + NAME_OVERHEAD;
+                    added.push((Arc::clone(&known), ()));
+                }
+                known
+            }));
         }
+        self.names.insert_all(added);
         change
     }
 }

@@ -157,7 +157,7 @@ impl TypeStream {
         let is_compared = is_first && !initial_versions.is_empty();
         if is_compared {
             self.adopt(&reported, resources);
-        } else if is_first && self.subscription.covers_all(resources) {
+        } else if is_first {
             self.known = Overlay::none_of(resources);
             self.acked = Overlay::none_of(resources);
         }
@@ -356,9 +356,13 @@ impl TypeStream {
     /// Whether the client still has names that are gone from the target.
     pub(crate) fn has_removals(&self, target: &ResourceSet) -> bool {
         let resources = target.of(self.resource_type);
+        if let Some(mut others) = self.known.names_outside(resources) {
+            // Far fewer than the dirty names of a connecting client.
+            return others.any(|name| self.dirty.contains(name));
+        }
         let is_removed =
             |name: &Arc<str>| !resources.contains_key(name) && self.known.contains_key(name);
-        !self.known.has_only_of(resources) && self.dirty.iter().any(is_removed)
+        self.dirty.iter().any(is_removed)
     }
 
     /// The names in unanswered pushes.
