@@ -38,6 +38,6 @@ pub use json::message_json;
 pub use names::{InitialVersions, NameList};
 pub use node::{EnvoyVersion, Node};
 pub use resource::{Discoverable, Resource, ResourceType, Version, any};
-pub use resource_map::{OrderedLookup, ResourceDifference, ResourceMap};
+pub use resource_map::{MapDifference, OrderedLookup, ResourceMap};
 pub use set::{ResourceSet, changed_names, iter_changed_names};
 pub use sotw::{SotwRequest, SotwResponse};

@@ -31,7 +31,7 @@ impl PartialEq for ResourceMap {
 impl Eq for ResourceMap {}
 
 /// One difference between two maps.
-pub type ResourceDifference<'a> = DiffItem<'a, 'a, Arc<str>, Arc<Resource>>;
+pub type MapDifference<'a> = DiffItem<'a, 'a, Arc<str>, Arc<Resource>>;
 
 impl ResourceMap {
     /// Creates an empty map.
@@ -136,7 +136,7 @@ impl ResourceMap {
 
     /// The differences from this map to `other`. It takes as long as there are differences, if both
     /// have a common origin.
-    pub fn diff<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = ResourceDifference<'a>> {
+    pub fn diff<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = MapDifference<'a>> {
         self.resources.diff(&other.resources)
     }
 }
