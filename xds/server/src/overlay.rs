@@ -5,10 +5,10 @@
 //! settled stream stores nothing of its own, however many services there are. (A state-of-the-world
 //! stream still stores which endpoints, routes and secrets it was sent: `sotw/partial.rs`.)
 
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
 use ironmesh_xds_wire::{Resource, ResourceMap, Version, iter_changed_names};
 
@@ -36,17 +36,18 @@ impl FromResource for Option<Version> {
     }
 }
 
-/// A map from names. Copies share their structure. (With plain maps for what differs, a connected
-/// proxy took a quarter more memory: docs/decisions/0088.)
+/// A map from names. What differs is nearly always nothing, or what a push in flight changes, so copies copy it.
 #[derive(Debug, Clone)]
 pub(crate) struct Overlay<V> {
     base: ResourceMap,
     /// The part of the base that counts.
     part: Part,
     /// The entries that differ from that part; `None` for a name of it that is absent.
-    differing: OrdMap<Arc<str>, Option<V>>,
+    differing: Differing<V>,
     len: usize,
 }
+
+type Differing<V> = BTreeMap<Arc<str>, Option<V>>;
 
 /// A part of the base. A client that connects gets the resources in the order of their names, so all that it has is such a
 /// part, and no name of it is stored or compared.
@@ -80,7 +81,7 @@ impl Part {
 
 impl<V> Default for Overlay<V> {
     fn default() -> Self {
-        Self { base: ResourceMap::new(), part: Part::All, differing: OrdMap::new(), len: 0 }
+        Self { base: ResourceMap::new(), part: Part::All, differing: Differing::new(), len: 0 }
     }
 }
 
@@ -208,7 +209,7 @@ impl<V: FromResource> Overlay<V> {
             Part::All => false,
             Part::Before(end) => {
                 let from = (Bound::Included(&**end), Bound::Unbounded);
-                self.differing.range::<_, str>(from).next().is_some()
+                self.differing.range::<str, _>(from).next().is_some()
             }
         }
     }
@@ -225,9 +226,6 @@ impl<V: FromResource> Overlay<V> {
                 }
                 Some(_) => {}
             }
-        }
-        if self.differing.is_empty() {
-            self.differing = OrdMap::new();
         }
     }
 
@@ -254,9 +252,8 @@ impl<V: FromResource> Overlay<V> {
     fn store(&mut self, name: Arc<str>, value: Option<V>, in_base: Option<&V>) {
         if in_base != value.as_ref() {
             self.differing.insert(name, value);
-        } else if self.differing.remove(&name).is_some() && self.differing.is_empty() {
-            // An empty map keeps the node that it had.
-            self.differing = OrdMap::new();
+        } else {
+            self.differing.remove(&name);
         }
     }
 
@@ -282,11 +279,13 @@ impl<V: FromResource> Overlay<V> {
         &'a self,
         other: &'a Self,
     ) -> impl Iterator<Item = &'a Arc<str>> {
-        let stored = other.differing.diff(&self.differing).map(|item| match item {
-            DiffItem::Add(name, _)
-            | DiffItem::Remove(name, _)
-            | DiffItem::Update { new: (name, _), .. } => name,
-        });
+        let differs_in = |one: &'a Differing<V>, two: &'a Differing<V>| {
+            let differs =
+                move |(name, value): &(&'a Arc<str>, &Option<V>)| two.get(*name) != Some(*value);
+            one.iter().filter(differs).map(|(name, _)| name)
+        };
+        let stored = differs_in(&self.differing, &other.differing);
+        let stored = stored.chain(differs_in(&other.differing, &self.differing));
         // Names that only one of the two parts has.
         let beyond =
             self.part.rest_of(&other.base).take_while(|(name, _)| other.part.contains(name));
