@@ -120,7 +120,7 @@ impl HttpRoutes {
     }
 
     /// Whether a route or a retry names `account` as a caller. The calls of all accounts that none names have the same treatments.
-    pub fn name(&self, account: &ServiceAccount) -> bool {
+    pub fn names_caller(&self, account: &ServiceAccount) -> bool {
         self.named_callers.contains(account)
     }
 

@@ -15,14 +15,14 @@ use ironmesh_xds_wire::pb::google::protobuf::value::Kind;
 use crate::mesh_view::MeshView;
 use crate::shape::own_metadata;
 
-/// The caller, in the text of [`answer`]. The metadata has it as [`KEY`] of this namespace.
+/// The caller, in the text of [`answer_naming_caller`]. The metadata has it as [`KEY`] of this namespace.
 pub(crate) const CALLER: &str = "%METADATA(LISTENER:ironmesh:caller)%";
 
 /// The key of the caller in the metadata of listeners.
 const KEY: &str = "caller";
 
 /// The listener for applications of a proxy that calls as `account`, with its name.
-pub(crate) fn stated_by(
+pub(crate) fn with_caller_name(
     listener: Listener,
     mesh: MeshView<'_>,
     account: &ServiceAccount,
@@ -31,8 +31,8 @@ pub(crate) fn stated_by(
     Listener { metadata: own_metadata(KEY, Kind::StringValue(name)), ..listener }
 }
 
-/// Answers with a text that may name the [`CALLER`].
-pub(crate) fn answer(status: u32, text: String) -> route::Action {
+/// Answers with a text that may name the [`CALLER`]. Other text has no `%`: it consists of names and hosts.
+pub(crate) fn answer_naming_caller(status: u32, text: String) -> route::Action {
     let text =
         DataSource { specifier: Some(Specifier::InlineString(text)), ..DataSource::default() };
     let format = SubstitutionFormatString {

@@ -171,7 +171,7 @@ impl Compiler {
             }
             let telemetry = ServiceTelemetry::of(mesh, &first.name, proxy);
             let listener = outbound::by_host_listener(proxy, scope.callees.by_host, telemetry);
-            let listener = caller_name::stated_by(listener, mesh, account);
+            let listener = caller_name::with_caller_name(listener, mesh, account);
             compiled.resources.insert(self.shared.encoder.encode(&listener));
             self.collectors(telemetry, compiled);
             let mut used_ports = upstream::own_ports(proxy);
@@ -400,7 +400,7 @@ impl Compiler {
                     compiled.resources.insert(routes);
                 }
                 let listener = upstream::http_listener(proxy, service, &port, listener, telemetry);
-                Some(caller_name::stated_by(listener, mesh, account))
+                Some(caller_name::with_caller_name(listener, mesh, account))
             } else {
                 // TCP cannot carry an explanation: without an allowed destination there is no
                 // listener.
@@ -451,7 +451,7 @@ impl Compiler {
                 Some(Opened::Requests(both)) => {
                     let (listener, routes) = *both;
                     let EgressScope { mesh, caller, .. } = *egress_scope;
-                    let listener = caller_name::stated_by(listener, mesh, caller);
+                    let listener = caller_name::with_caller_name(listener, mesh, caller);
                     [encoder.encode(&listener), encoder.encode(&routes)]
                 }
                 Some(Opened::Bytes(both)) => [encoder.encode(&both.0), encoder.encode(&both.1)],

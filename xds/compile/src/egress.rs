@@ -25,7 +25,7 @@ use ironmesh_xds_wire::pb::envoy::config::route::v3::{
 };
 use ironmesh_xds_wire::pb::google::protobuf::Any;
 
-use crate::caller_name::{CALLER, answer};
+use crate::caller_name::{CALLER, answer_naming_caller};
 use crate::condition::route_match;
 use crate::external;
 use crate::http::{every_request, forward, protocol_options, reject_escaped_slashes};
@@ -126,7 +126,7 @@ impl<'a> EgressScope<'a> {
         let text = format!(
             "ironmesh: {CALLER} may not ask this of {host}:{port} in plain HTTP: no egress allows it\n"
         );
-        let rest = every_request(answer(403, text));
+        let rest = every_request(answer_naming_caller(403, text));
         [connect, reject_escaped_slashes()].into_iter().chain(requests).chain([rest]).collect()
     }
 
@@ -173,13 +173,13 @@ impl<'a> EgressScope<'a> {
 }
 
 fn connect_denied() -> route::Action {
-    answer(403, format!("ironmesh: no egress lets {CALLER} connect to this\n"))
+    answer_naming_caller(403, format!("ironmesh: no egress lets {CALLER} connect to this\n"))
 }
 
 fn is_unknown() -> route::Action {
     let text =
         format!("ironmesh: {CALLER} may call no service by this name; see its traffic targets\n");
-    answer(404, text)
+    answer_naming_caller(404, text)
 }
 
 /// The route of connections to addresses. The request names the address, and the filter decides

@@ -26,7 +26,7 @@ use ironmesh_xds_wire::pb::envoy::extensions::clusters::dynamic_forward_proxy::v
 use ironmesh_xds_wire::pb::envoy::extensions::common::dynamic_forward_proxy::v3::DnsCacheConfig;
 use ironmesh_xds_wire::pb::google::protobuf::Any;
 
-use crate::caller_name::{CALLER, answer};
+use crate::caller_name::{CALLER, answer_naming_caller};
 use crate::destination::{Destination, Host};
 use crate::egress::filters;
 use crate::http::{every_request, filtered_protocol_options, protocol_options};
@@ -178,5 +178,5 @@ pub(crate) fn routes(
         "ironmesh: {CALLER} may not ask this of {}: no traffic target allows it\n",
         service.name
     );
-    allowed.into_iter().chain([every_request(answer(403, text))]).collect()
+    allowed.into_iter().chain([every_request(answer_naming_caller(403, text))]).collect()
 }

@@ -208,13 +208,13 @@ impl<'a> MeshView<'a> {
         let targets = grants.map(|grant| &grant.target);
         let egresses = self.egresses(account).iter();
         self.reads.record(Read::NamedCaller(account.clone()));
-        let is_named = self.index.http_routes().name(account);
+        let is_named = self.index.http_routes().names_caller(account);
         Visibility {
             namespace: account.namespace.clone(),
             targets: targets.map(|one| (one.namespace.clone(), one.name.clone())).collect(),
             egresses: egresses.map(|one| (one.namespace.clone(), one.name.clone())).collect(),
             reissues: self.certificate(account).map_or(0, |one| one.history.reissues),
-            treated: is_named.then(|| account.clone()),
+            named_caller: is_named.then(|| account.clone()),
         }
     }
 

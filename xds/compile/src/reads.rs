@@ -4,12 +4,11 @@
 //! nothing lists by hand what a change affects. [`crate::mesh_view`] records reads, and compares their results in two snapshots.
 
 use std::cell::RefCell;
-use std::sync::Arc;
 
 use foldhash::{HashMap, HashSet};
 use ironmesh_catalog::{Name, ServiceAccount, ServiceName, ServicePort};
 
-use crate::shared::{ClusterKey, Visibility};
+use crate::shared::{ClusterKey, ViewId};
 
 /// One value that a compilation can depend on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -63,10 +62,10 @@ pub(crate) enum Read {
     TcpAuthorization(ServicePort),
     ByCaller(ServicePort),
     Scope(ServiceAccount),
-    View(Arc<Visibility>),
+    View(ViewId),
     /// The clusters of a view for proxies with certificates from their agents.
-    AgentFedView(Arc<Visibility>),
-    UpstreamRoutes(Arc<Visibility>, ServicePort),
+    AgentFedView(ViewId),
+    UpstreamRoutes(ViewId, ServicePort),
 }
 
 /// Records the reads of one compilation.

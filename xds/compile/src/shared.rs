@@ -25,13 +25,13 @@ use crate::mirrors::Mirrors;
 use crate::reads::{Read, ReadTable, Reads};
 use crate::role::ResourceRole;
 use crate::{external, inbound, revoked, secret, telemetry, upstream, withdrawals};
-use localities::Views;
+use localities::LocalizedEndpoints;
 use pieces::Pieces;
-use visibility::{Callees, View};
+use visibility::{Callees, View, ViewTable};
 
 pub(crate) use clusters::ClusterKey;
 pub use update::Changes;
-pub(crate) use visibility::Visibility;
+pub(crate) use visibility::{ViewId, Visibility};
 
 /// The resources that proxies share.
 #[derive(Debug)]
@@ -40,19 +40,18 @@ pub(crate) struct Shared {
     pub(crate) encoder: Encoder,
     read_table: ReadTable,
     scopes: Pieces<ServiceAccount, Arc<Scope>>,
-    views: Pieces<Arc<Visibility>, View>,
-    /// The accounts with each visibility whose scopes are compiled.
-    accounts: BTreeMap<Arc<Visibility>, BTreeSet<ServiceAccount>>,
+    view_table: ViewTable,
+    views: Pieces<ViewId, View>,
     /// The clusters of each view for proxies with certificates from their agents.
-    agent_fed_views: Pieces<Arc<Visibility>, ResourceMap>,
+    agent_fed_views: Pieces<ViewId, ResourceMap>,
     clusters: Pieces<ClusterKey, Arc<Resource>>,
-    endpoints: BTreeMap<ServicePort, Views>,
+    endpoints: BTreeMap<ServicePort, LocalizedEndpoints>,
     /// The views that contain the endpoints of a service port.
-    endpoint_views: BTreeMap<ServicePort, BTreeSet<Arc<Visibility>>>,
+    endpoint_views: BTreeMap<ServicePort, BTreeSet<ViewId>>,
     inbound_routes: Pieces<ServicePort, Arc<Resource>>,
     tcp_authorizations: Pieces<ServicePort, Arc<Resource>>,
     by_caller: Pieces<ServicePort, [Arc<Resource>; 3]>,
-    upstream_routes: Pieces<(Arc<Visibility>, ServicePort), Arc<Resource>>,
+    upstream_routes: Pieces<(ViewId, ServicePort), Arc<Resource>>,
     /// What each proxy has read.
     proxies: Pieces<ProxyId, ()>,
     certificates: BTreeMap<ServiceAccount, Option<AccountCertificate>>,
@@ -77,8 +76,8 @@ pub(crate) struct AccountCertificate {
 /// The scope of one service account: all resources that its proxies need to call others.
 #[derive(Debug, Clone)]
 pub(crate) struct Scope {
-    visibility: Arc<Visibility>,
-    /// The outbound resources of its visibility, its certificate, and the trust bundle.
+    view: ViewId,
+    /// The outbound resources of its view, its certificate, and the trust bundle.
     pub(crate) resources: ResourceSet,
     pub(crate) callees: Arc<Callees>,
 }
@@ -138,8 +137,8 @@ impl Shared {
         Self {
             read_table: ReadTable::default(),
             scopes: Pieces::default(),
+            view_table: ViewTable::default(),
             views: Pieces::default(),
-            accounts: BTreeMap::new(),
             agent_fed_views: Pieces::default(),
             clusters: Pieces::default(),
             endpoints: BTreeMap::new(),
@@ -194,9 +193,8 @@ impl Shared {
         earlier: Option<&ResourceSet>,
         mesh: MeshView<'_>,
     ) -> Scope {
-        let visibility = Arc::new(mesh.visibility(account));
-        let (mut resources, callees) =
-            self.outbound_of(&visibility, account, earlier, mesh.reads());
+        let view = self.view_table.id_of(mesh.visibility(account));
+        let (mut resources, callees) = self.outbound_of(view, account, earlier, mesh.reads());
         if let Some(AccountCertificate { own, served }) = self.certificate(account, mesh.reads()) {
             // Also without a cluster or a chain that names them: so a grant changes no secret, and
             // overlays of the bootstrap may name the second one.
@@ -207,7 +205,7 @@ impl Shared {
         if let Some(earlier) = earlier {
             resources.keep_type_of(earlier, ResourceType::Secret);
         }
-        Scope { visibility, resources, callees }
+        Scope { view, resources, callees }
     }
 
     pub(crate) fn trust_bundle(&self, by: &Reads) -> Arc<Resource> {
@@ -221,22 +219,22 @@ impl Shared {
     }
 
     /// The routes of a declared HTTP upstream of `account`, if policy defines its service. They are the same for all
-    /// accounts of its visibility.
+    /// accounts of its view.
     pub(crate) fn upstream_routes(
         &mut self,
         account: &ServiceAccount,
         port: &ServicePort,
         by: &Reads,
     ) -> Option<Arc<Resource>> {
-        let Scope { visibility, callees, .. } = &*self.scope(account, by);
-        let key = (Arc::clone(visibility), port.clone());
-        by.record(Read::UpstreamRoutes(Arc::clone(visibility), port.clone()));
+        let Scope { view, callees, .. } = &*self.scope(account, by);
+        let key = (*view, port.clone());
+        by.record(Read::UpstreamRoutes(*view, port.clone()));
         if let Some(resource) = self.upstream_routes.get(&key) {
             return Some(Arc::clone(resource));
         }
         by.record(Read::Service(port.service.clone()));
         let (mesh, reads) = (Arc::clone(&self.mesh), Reads::default());
-        reads.record(Read::View(Arc::clone(visibility)));
+        reads.record(Read::View(*view));
         let mesh = mesh.read_by(&reads);
         let service = mesh.service(&port.service)?;
         let hostname = mesh.domain().hostname(&port.service);

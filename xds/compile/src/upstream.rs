@@ -11,7 +11,7 @@ use ironmesh_xds_wire::pb::envoy::config::core::v3::TrafficDirection;
 use ironmesh_xds_wire::pb::envoy::config::listener::v3::{Filter, FilterChain, Listener};
 use ironmesh_xds_wire::pb::envoy::config::route::v3::{Route, RouteConfiguration, VirtualHost};
 
-use crate::caller_name::{CALLER, answer};
+use crate::caller_name::{CALLER, answer_naming_caller};
 use crate::destination::Destination;
 use crate::http::{Side, connection_manager, every_request};
 use crate::mesh_view::MeshView;
@@ -235,7 +235,7 @@ pub(crate) fn upstream_routes(
 pub(crate) fn forbidden(service: &Service) -> Route {
     let name = &service.name;
     let text = format!("ironmesh: {CALLER} may not call {name}: no traffic target allows it\n");
-    every_request(answer(403, text))
+    every_request(answer_naming_caller(403, text))
 }
 
 fn name(port: &ServicePort) -> String {

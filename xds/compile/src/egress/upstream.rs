@@ -26,7 +26,7 @@ use ironmesh_xds_wire::pb::envoy::extensions::filters::http::dynamic_forward_pro
 };
 
 use super::{EgressScope, filters};
-use crate::caller_name::{CALLER, answer};
+use crate::caller_name::{CALLER, answer_naming_caller};
 use crate::http::{Side, connection_manager, every_request, protocol_options};
 use crate::inbound::tls_inspector;
 use crate::limits::Limits;
@@ -148,7 +148,10 @@ fn routes(
         virtual_hosts: vec![VirtualHost {
             name: "upstream".to_owned(),
             domains: vec!["*".to_owned()],
-            routes: requests.into_iter().chain([every_request(answer(403, text))]).collect(),
+            routes: requests
+                .into_iter()
+                .chain([every_request(answer_naming_caller(403, text))])
+                .collect(),
             typed_per_filter_config: [(filters::LOOKUP.to_owned(), any(&rewrite))].into(),
             ..VirtualHost::default()
         }],

@@ -189,7 +189,7 @@ impl<'a> Comparison<'a> {
                 self.treatments && !old.are_same_for(new, service)
             }
             Read::NamedCaller(account) => {
-                self.treatments && self.differ_in_index(|index| index.http_routes().name(account))
+                self.treatments && self.differ_in_index(|index| index.http_routes().names_caller(account))
             }
             Read::Settings(service) => {
                 let [old, new] = self.both(|one| one.index.upstream_settings());

@@ -12,8 +12,8 @@ use ironmesh_catalog::{CertificateSource, IpRange, Service, ServiceAccount, Serv
 use ironmesh_xds_wire::pb::google::protobuf::value::Kind;
 use ironmesh_xds_wire::{Resource, ResourceMap, ResourceSet, ResourceType};
 
-use super::visibility::Callees;
-use super::{Shared, Visibility};
+use super::visibility::{Callees, View};
+use super::{Shared, ViewId};
 use crate::limits::Limits;
 use crate::mesh_view::MeshView;
 use crate::reads::{Read, Reads};
@@ -34,14 +34,10 @@ pub(crate) struct ClusterKey {
 }
 
 impl ClusterKey {
-    /// The cluster for calls by accounts of a visibility with certificates from the control plane. The clusters of
+    /// The cluster for calls with certificates from the control plane, which were replaced this often. The clusters of
     /// external services have no certificate.
-    pub(super) fn of_callers(
-        visibility: &Visibility,
-        service: &Service,
-        port: &ServicePort,
-    ) -> Self {
-        let reissues = if service.external.is_none() { visibility.reissues } else { 0 };
+    pub(super) fn of_callers(reissues: u32, service: &Service, port: &ServicePort) -> Self {
+        let reissues = if service.external.is_none() { reissues } else { 0 };
         Self { port: port.clone(), source: CertificateSource::Ads, reissues }
     }
 }
@@ -96,31 +92,28 @@ impl Shared {
         resources: &mut ResourceSet,
         by: &Reads,
     ) {
-        let visibility = Arc::clone(&self.scope(account, by).visibility);
-        resources.replace(ResourceType::Cluster, self.agent_fed_clusters(&visibility, by));
+        let view = self.scope(account, by).view;
+        resources.replace(ResourceType::Cluster, self.agent_fed_clusters(view, by));
         resources.remove(ResourceType::Secret, secret::OWN_CERTIFICATE);
         resources.remove(ResourceType::Secret, &secret::service_certificate_name(account));
     }
 
     /// The clusters of a view for proxies with certificates from their agents. The view is compiled.
-    pub(super) fn agent_fed_clusters(
-        &mut self,
-        visibility: &Arc<Visibility>,
-        by: &Reads,
-    ) -> ResourceMap {
-        by.record(Read::AgentFedView(Arc::clone(visibility)));
-        if let Some(clusters) = self.agent_fed_views.get(visibility) {
+    pub(super) fn agent_fed_clusters(&mut self, view: ViewId, by: &Reads) -> ResourceMap {
+        by.record(Read::AgentFedView(view));
+        if let Some(clusters) = self.agent_fed_views.get(&view) {
             return clusters.clone();
         }
         let (mesh, reads) = (Arc::clone(&self.mesh), Reads::default());
-        reads.record(Read::View(Arc::clone(visibility)));
-        let view = self.views.get(visibility).map(|view| {
-            (view.resources.of(ResourceType::Cluster).clone(), Arc::clone(&view.callees))
-        });
-        let Some((clusters, callees)) = view else { return ResourceMap::new() };
+        reads.record(Read::View(view));
+        let Some(View { resources, callees, .. }) = self.views.get(&view) else {
+            return ResourceMap::new();
+        };
+        let clusters = resources.of(ResourceType::Cluster).clone();
+        let callees = Arc::clone(callees);
         let clusters = self.agent_fed_clusters_of(mesh.read_by(&reads), clusters, &callees);
         let reads = self.read_table.store(reads);
-        self.agent_fed_views.insert(Arc::clone(visibility), clusters.clone(), reads);
+        self.agent_fed_views.insert(view, clusters.clone(), reads);
         clusters
     }
 

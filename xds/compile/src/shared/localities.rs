@@ -11,7 +11,7 @@ use ironmesh_catalog::{Locality, LocalitySetting, ServiceAccount, ServicePort};
 use ironmesh_xds_wire::{Resource, ResourceMap, ResourceType};
 
 use super::visibility::View;
-use super::{Shared, Visibility};
+use super::{Shared, ViewId};
 use crate::outbound;
 use crate::reads::{ChangedReads, ReadSet, Reads};
 use crate::role::ResourceRole;
@@ -19,14 +19,14 @@ use crate::role::ResourceRole;
 /// The endpoints of one service port, by the callers' locality, as far as compiled; callers of
 /// unknown locality have the empty one. Localities are cut to the depth that the setting needs.
 #[derive(Debug, Default)]
-pub(super) struct Views {
+pub(super) struct LocalizedEndpoints {
     /// What decides the setting.
     reads: ReadSet,
     setting: Option<Arc<LocalitySetting>>,
     by_locality: BTreeMap<Locality, Arc<Resource>>,
 }
 
-impl Views {
+impl LocalizedEndpoints {
     pub(super) fn reads(&self) -> &ReadSet {
         &self.reads
     }
@@ -39,7 +39,7 @@ impl Shared {
         account: &ServiceAccount,
         locality: &Locality,
     ) -> Option<&ResourceMap> {
-        let view = self.views.get(&self.scopes.get(account)?.visibility)?;
+        let view = self.views.get(&self.scopes.get(account)?.view)?;
         let localized = view.localized.get(&view.callees.locality(locality));
         Some(localized.unwrap_or_else(|| view.resources.of(ResourceType::Endpoint)))
     }
@@ -51,8 +51,8 @@ impl Shared {
         account: &ServiceAccount,
         locality: &Locality,
     ) -> Option<ResourceMap> {
-        let visibility = Arc::clone(&self.scopes.get(account)?.visibility);
-        let view = self.views.get(&visibility)?;
+        let id = self.scopes.get(account)?.view;
+        let view = self.views.get(&id)?;
         let locality = view.callees.locality(locality);
         if locality.is_empty() {
             return None;
@@ -66,7 +66,7 @@ impl Shared {
             let resource = self.endpoints(port, &locality);
             endpoints.insert(resource);
         }
-        self.views.get_mut(&visibility)?.localized.insert(locality, endpoints.clone());
+        self.views.get_mut(&id)?.localized.insert(locality, endpoints.clone());
         Some(endpoints)
     }
 
@@ -76,7 +76,11 @@ impl Shared {
             views.setting.clone()
         } else {
             let (setting, reads) = self.locality_setting(port);
-            let views = Views { reads, setting: setting.clone(), by_locality: BTreeMap::new() };
+            let views = LocalizedEndpoints {
+                reads,
+                setting: setting.clone(),
+                by_locality: BTreeMap::new(),
+            };
             self.endpoints.insert(port.clone(), views);
             setting
         };
@@ -135,8 +139,11 @@ impl Shared {
         }
         let depth = known.setting.as_ref().map_or(0, |setting| setting.depth());
         let mut others = BTreeMap::new();
-        let views =
-            Views { reads: known.reads, setting: known.setting, by_locality: BTreeMap::new() };
+        let views = LocalizedEndpoints {
+            reads: known.reads,
+            setting: known.setting,
+            by_locality: BTreeMap::new(),
+        };
         self.endpoints.insert(port.clone(), views);
         let views = self.endpoint_views.get(port).cloned().unwrap_or_default();
         let mut localities = self.retain_localities_of(&views, depth);
@@ -152,9 +159,9 @@ impl Shared {
             }
         }
         let mut all_accounts = BTreeSet::new();
-        for visibility in &views {
-            let accounts = self.accounts.get(visibility).into_iter().flatten();
-            let Some(view) = self.views.get_mut(visibility) else { continue };
+        for id in &views {
+            let accounts = self.view_table.accounts(*id);
+            let Some(view) = self.views.get_mut(id) else { continue };
             for (locality, endpoints) in &mut view.localized {
                 if let Some(resource) = others.get(&locality.up_to(depth)) {
                     endpoints.insert(Arc::clone(resource));
@@ -181,7 +188,7 @@ impl Shared {
     /// for others: machines come and go, and so do localities.
     fn retain_localities_of(
         &mut self,
-        visibilities: &BTreeSet<Arc<Visibility>>,
+        views: &BTreeSet<ViewId>,
         depth: usize,
     ) -> BTreeSet<Locality> {
         let mut localities = BTreeSet::new();
@@ -191,12 +198,12 @@ impl Shared {
         let mesh = Arc::clone(&self.mesh);
         // The records of proxies are no input of what is compiled here.
         let none = Reads::default();
-        for visibility in visibilities {
-            let accounts = self.accounts.get(visibility).into_iter().flatten();
+        for view in views {
+            let accounts = self.view_table.accounts(*view);
             let services = accounts.flat_map(|account| mesh.read_by(&none).services_of(account));
             let records = services.flat_map(|service| mesh.snapshot.proxies_of(service));
             let own: BTreeSet<_> = records.map(|record| &record.locality).collect();
-            if let Some(View { callees, localized, .. }) = self.views.get_mut(visibility) {
+            if let Some(View { callees, localized, .. }) = self.views.get_mut(view) {
                 let own: BTreeSet<_> = own.iter().map(|one| callees.locality(one)).collect();
                 localized.retain(|locality, _| own.contains(locality));
             }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use ironmesh_catalog::{ProxyId, ServiceAccount, ServiceName, ServicePort, Snapshot};
 use ironmesh_xds_wire::{Resource, changed_names};
 
-use super::{Pieces, Scope, Shared, Views};
+use super::{LocalizedEndpoints, Pieces, Scope, Shared};
 use crate::mesh_view::keys;
 use crate::reads::{ChangedReads, Read, Reads};
 use crate::secret;
@@ -130,21 +130,21 @@ impl Shared {
         self.compile_again(
             changed,
             |shared| &mut shared.agent_fed_views,
-            |shared, visibility| _ = shared.agent_fed_clusters(visibility, &none),
+            |shared, view| _ = shared.agent_fed_clusters(*view, &none),
             |old, new| changed_names(old, new).is_empty(),
             Read::AgentFedView,
         );
         self.compile_again(
             changed,
             |shared| &mut shared.upstream_routes,
-            |shared, (visibility, port)| {
-                let accounts = shared.accounts.get(visibility);
-                if let Some(account) = accounts.and_then(BTreeSet::first).cloned() {
+            |shared, (view, port)| {
+                let account = shared.view_table.accounts(*view).next().cloned();
+                if let Some(account) = account {
                     shared.upstream_routes(&account, port, &none);
                 }
             },
             is_same_resource,
-            |(visibility, port)| Read::UpstreamRoutes(visibility, port),
+            |(view, port)| Read::UpstreamRoutes(view, port),
         );
     }
 
@@ -175,8 +175,8 @@ impl Shared {
             // Without a service that runs as this account, no proxy has the scope.
             let is_used = !self.mesh.read_by(&none).services_of(&account).is_empty();
             let compiled = is_used.then(|| self.new_scope(&account, Some(&known.resources)));
-            if compiled.is_none_or(|new| new.visibility != known.visibility) {
-                self.leave_view(&known.visibility, &account);
+            if compiled.is_none_or(|new| new.view != known.view) {
+                self.leave_view(known.view, &account);
             }
             if self.scopes.keep(&account, known, |old, new| old.is_same_as(new)) {
                 continue;
@@ -202,7 +202,7 @@ impl Shared {
             proxies,
             mesh: _,
             encoder: _,
-            accounts: _,
+            view_table: _,
             endpoint_views: _,
             certificates: _,
             collectors: _,
@@ -214,7 +214,8 @@ impl Shared {
         let sets = sets.chain(clusters.reads());
         let sets = sets.chain(inbound_routes.reads()).chain(tcp_authorizations.reads());
         let sets = sets.chain(by_caller.reads()).chain(upstream_routes.reads());
-        let sets = sets.chain(proxies.reads()).chain(endpoints.values().map(Views::reads));
+        let sets =
+            sets.chain(proxies.reads()).chain(endpoints.values().map(LocalizedEndpoints::reads));
         read_table.retain(sets);
     }
 }
@@ -229,7 +230,7 @@ fn has_ingress(snapshot: &Snapshot, proxy: ProxyId) -> bool {
 
 impl Scope {
     fn is_same_as(&self, other: &Self) -> bool {
-        self.visibility == other.visibility
+        self.view == other.view
             && self.resources.is_same_as(&other.resources)
             && self.callees == other.callees
     }

@@ -1,8 +1,8 @@
 //! The outbound resources that accounts share: clusters, endpoints and routes by `Host`.
 //!
 //! A fleet may have a thousand accounts, of which most may call the same services in the same way. So these resources are
-//! compiled once per visibility, which is all that they depend on besides the mesh. They never name an account, and contain
-//! no secret.
+//! compiled once per visibility, which is all that they depend on besides the mesh. They never name the calling account,
+//! and contain no secret.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,8 +31,68 @@ pub(crate) struct Visibility {
     pub(crate) egresses: Vec<ObjectKey>,
     /// The number of replacements of the account's certificate.
     pub(crate) reissues: u32,
-    /// The account itself, if HTTP routes or retries name it.
-    pub(crate) treated: Option<ServiceAccount>,
+    /// The account itself, if HTTP routes or retries name it as a caller.
+    pub(crate) named_caller: Option<ServiceAccount>,
+}
+
+/// The number of a view. A visibility may have a thousand targets, so it is compared only when a scope is compiled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ViewId(u32);
+
+/// The views in use. A number is never given again, so what was read of a dropped view is never taken for another one.
+#[derive(Debug, Default)]
+pub(super) struct ViewTable {
+    ids: BTreeMap<Arc<Visibility>, ViewId>,
+    users: BTreeMap<ViewId, Users>,
+    next: u32,
+}
+
+/// A visibility, and the accounts that have it and whose scopes are compiled.
+#[derive(Debug)]
+struct Users {
+    visibility: Arc<Visibility>,
+    accounts: BTreeSet<ServiceAccount>,
+}
+
+impl ViewTable {
+    /// The view of a visibility.
+    pub(super) fn id_of(&mut self, visibility: Visibility) -> ViewId {
+        if let Some(id) = self.ids.get(&visibility) {
+            return *id;
+        }
+        let (id, visibility) = (ViewId(self.next), Arc::new(visibility));
+        self.next += 1;
+        let users = Users { visibility: Arc::clone(&visibility), accounts: BTreeSet::new() };
+        self.users.insert(id, users);
+        self.ids.insert(visibility, id);
+        id
+    }
+
+    /// The accounts of a view.
+    pub(super) fn accounts(&self, view: ViewId) -> impl Iterator<Item = &ServiceAccount> {
+        self.users.get(&view).into_iter().flat_map(|users| &users.accounts)
+    }
+
+    fn visibility(&self, view: ViewId) -> Option<Arc<Visibility>> {
+        self.users.get(&view).map(|users| Arc::clone(&users.visibility))
+    }
+
+    fn add(&mut self, view: ViewId, account: &ServiceAccount) {
+        if let Some(users) = self.users.get_mut(&view) {
+            users.accounts.insert(account.clone());
+        }
+    }
+
+    /// Removes an account. Returns whether it was the last one, and the view is dropped.
+    fn remove(&mut self, view: ViewId, account: &ServiceAccount) -> bool {
+        let Some(users) = self.users.get_mut(&view) else { return false };
+        users.accounts.remove(account);
+        let is_empty = users.accounts.is_empty();
+        if is_empty && let Some(users) = self.users.remove(&view) {
+            self.ids.remove(&users.visibility);
+        }
+        is_empty
+    }
 }
 
 /// The outbound resources of all accounts with one visibility.
@@ -76,34 +136,31 @@ impl Callees {
 }
 
 impl Shared {
-    /// The outbound resources of `account`, which has this visibility. New ones share with `earlier` what is equal.
+    /// The outbound resources of `account`, which has this view. New ones share with `earlier` what is equal.
     pub(super) fn outbound_of(
         &mut self,
-        visibility: &Arc<Visibility>,
+        view: ViewId,
         account: &ServiceAccount,
         earlier: Option<&ResourceSet>,
         by: &Reads,
     ) -> (ResourceSet, Arc<Callees>) {
-        by.record(Read::View(Arc::clone(visibility)));
-        self.accounts.entry(Arc::clone(visibility)).or_default().insert(account.clone());
-        if let Some(View { resources, callees, .. }) = self.views.get(visibility) {
+        by.record(Read::View(view));
+        self.view_table.add(view, account);
+        if let Some(View { resources, callees, .. }) = self.views.get(&view) {
             return (resources.clone(), Arc::clone(callees));
         }
-        let (mut view, reads) = self.compile_view(visibility, account);
+        let (mut compiled, reads) = self.compile_view(view, account);
         if let Some(earlier) = earlier {
-            view.resources = view.resources.sharing_with(earlier);
+            compiled.resources = compiled.resources.sharing_with(earlier);
         }
-        let outbound = (view.resources.clone(), Arc::clone(&view.callees));
-        self.views.insert(Arc::clone(visibility), view, reads);
+        let outbound = (compiled.resources.clone(), Arc::clone(&compiled.callees));
+        self.views.insert(view, compiled, reads);
         outbound
     }
 
-    /// Compiles the outbound resources of a visibility. `account` is any account that has it.
-    fn compile_view(
-        &mut self,
-        visibility: &Arc<Visibility>,
-        account: &ServiceAccount,
-    ) -> (View, ReadSet) {
+    /// Compiles a view. `account` is any account that has it.
+    fn compile_view(&mut self, view: ViewId, account: &ServiceAccount) -> (View, ReadSet) {
+        let reissues = self.view_table.visibility(view).map_or(0, |one| one.reissues);
         let (mesh, reads) = (Arc::clone(&self.mesh), Reads::default());
         let mesh = mesh.read_by(&reads);
         let callable = callable_by(mesh, account);
@@ -113,7 +170,7 @@ impl Shared {
             callable.values().flat_map(|destination| destination.service_ports()).collect();
         for service_port in called {
             let Some((service, port)) = mesh.port(service_port) else { continue };
-            let key = ClusterKey::of_callers(visibility, service, service_port);
+            let key = ClusterKey::of_callers(reissues, service, service_port);
             let Some(cluster) = self.cluster(key, &reads) else { continue };
             resources.insert(cluster);
             let external = service.external.as_ref();
@@ -128,7 +185,7 @@ impl Shared {
                     by_locality.insert(service_port.clone(), Arc::clone(locality));
                 }
                 let views = self.endpoint_views.entry(service_port.clone()).or_default();
-                views.insert(Arc::clone(visibility));
+                views.insert(view);
             }
         }
         let service = |port: &ServicePort| mesh.service(&port.service).map(|one| &**one);
@@ -148,44 +205,47 @@ impl Shared {
     }
 
     /// Compiles the views with changed reads again. Unchanged resources keep their values.
+    ///
+    /// The reads of a view are those of one account. It may have another visibility by now: its grants and egresses are
+    /// still compared, and as long as they are the same, so are those of the accounts that kept the visibility.
     pub(super) fn update_views(&mut self, changed: &mut ChangedReads) {
-        for visibility in self.views.stale(changed) {
-            let Some(known) = self.views.remove(&visibility) else { continue };
-            self.forget_endpoints_of(&visibility, &known);
+        for view in self.views.stale(changed) {
+            let Some(known) = self.views.remove(&view) else { continue };
+            self.forget_endpoints_of(view, &known);
             // An account that does not have this visibility any more gets the view of another one with its scope.
             let (mesh, none) = (Arc::clone(&self.mesh), Reads::default());
-            let mut accounts = self.accounts.get(&visibility).into_iter().flatten();
-            let account = accounts.find(|one| mesh.read_by(&none).visibility(one) == *visibility);
+            let account = self.view_table.visibility(view).and_then(|visibility| {
+                let mut accounts = self.view_table.accounts(view);
+                accounts.find(|one| mesh.read_by(&none).visibility(one) == *visibility)
+            });
             if let Some(account) = account.cloned() {
-                self.outbound_of(&visibility, &account, Some(&known.resources), &none);
-                if self.views.keep(&visibility, known, View::is_same_as) {
+                self.outbound_of(view, &account, Some(&known.resources), &none);
+                if self.views.keep(&view, known, View::is_same_as) {
                     continue;
                 }
             }
-            self.read_table.mark(&Read::View(visibility), changed);
+            self.read_table.mark(&Read::View(view), changed);
         }
     }
 
-    /// Forgets that the scope of `account` has this visibility.
-    pub(super) fn leave_view(&mut self, visibility: &Arc<Visibility>, account: &ServiceAccount) {
-        let Some(accounts) = self.accounts.get_mut(visibility) else { return };
-        accounts.remove(account);
-        if accounts.is_empty() {
-            self.accounts.remove(visibility);
-            // Nothing would compare what these have read of the view.
-            self.agent_fed_views.remove(visibility);
-            self.upstream_routes.retain(|(of, _)| of != visibility);
-            if let Some(view) = self.views.remove(visibility) {
-                self.forget_endpoints_of(visibility, &view);
-            }
+    /// Forgets that the scope of `account` has this view.
+    pub(super) fn leave_view(&mut self, view: ViewId, account: &ServiceAccount) {
+        if !self.view_table.remove(view, account) {
+            return;
+        }
+        // Nothing would compare what these have read of the view.
+        self.agent_fed_views.remove(&view);
+        self.upstream_routes.retain(|(of, _)| *of != view);
+        if let Some(dropped) = self.views.remove(&view) {
+            self.forget_endpoints_of(view, &dropped);
         }
     }
 
-    fn forget_endpoints_of(&mut self, visibility: &Arc<Visibility>, view: &View) {
+    fn forget_endpoints_of(&mut self, id: ViewId, view: &View) {
         let destinations = view.callees.callable.values();
         for port in destinations.flat_map(|destination| destination.service_ports()) {
             if let Some(views) = self.endpoint_views.get_mut(port) {
-                views.remove(visibility);
+                views.remove(&id);
                 if views.is_empty() {
                     self.endpoint_views.remove(port);
                 }
