@@ -17,10 +17,9 @@ mod tests;
 mod type_stream;
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-use foldhash::HashSet;
 use ironmesh_xds_wire::{
     ByType, DeltaRequest, DeltaResponse, NameList, ResourceSet, ResourceType, Version,
 };
@@ -194,7 +193,7 @@ impl DeltaStream {
         self.types.values().filter_map(TypeStream::deadline).chain(self.grace_ends).min()
     }
 
-    /// The versions of a type that the client has ACKed: a copy that shares its structure.
+    /// The versions of a type that the client has ACKed: a copy, of what differs from its set.
     pub(crate) fn acked(&self, resource_type: ResourceType) -> Overlay<Version> {
         self.types.of(resource_type).acked.clone()
     }
@@ -298,6 +297,6 @@ fn each_once(names: &NameList) -> NameList {
     if subscription::size_of_names(names) <= UNCHECKED_SIZE {
         return names.clone();
     }
-    let mut known = HashSet::default();
+    let mut known = HashSet::new();
     names.iter().filter(|name| known.insert(*name)).collect()
 }

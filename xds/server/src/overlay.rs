@@ -274,7 +274,7 @@ impl<V: FromResource> Overlay<V> {
     }
 
     /// The names whose value may differ from the one in `other`, some of them twice. All of them take as long as there
-    /// are differences between the two bases, and between what the two store themselves.
+    /// are differences between the two bases, and names that the two store themselves.
     pub(crate) fn names_changed_from<'a>(
         &'a self,
         other: &'a Self,
@@ -307,6 +307,9 @@ impl<V: FromResource> Overlay<V> {
         }
         if is_connecting {
             self.rebase(base);
+            if self.part.rest_of(base).next().is_none() {
+                self.part = Part::All;
+            }
             return;
         }
         // The two thresholds differ, so that no single change crosses both.

@@ -219,7 +219,7 @@ impl SotwStream {
         deadlines.into_iter().flatten().chain(self.grace_ends).min()
     }
 
-    /// The versions of a type that the client has ACKed: a copy that shares its structure.
+    /// The versions of a type that the client has ACKed: a copy, of what differs from its set.
     pub(crate) fn acked(&self, resource_type: ResourceType) -> Overlay<Version> {
         match resource_type {
             ResourceType::Runtime => &self.runtimes.acked,

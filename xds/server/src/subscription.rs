@@ -1,9 +1,8 @@
 //! The subscription of a client to one type.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-use foldhash::HashSet;
 use ironmesh_xds_wire::{InitialVersions, NameList, ResourceMap, ResourceType};
 
 use crate::overlay::Overlay;
@@ -167,25 +166,42 @@ impl Subscription {
             self.names = Overlay::none_of(resources);
         }
         let mut lookup = resources.lookup_in_order();
-        let (mut added, mut new) = (Vec::new(), HashSet::default());
+        let (mut added, mut seen) = (Vec::new(), HashSet::new());
         for name in names.iter() {
             if self.resource_type.allows_wildcard() && name == WILDCARD {
                 change.wildcard |= !std::mem::replace(&mut self.is_wildcard, true);
                 continue;
             }
-            let known = self.names.name(name);
-            change.names.push(known.unwrap_or_else(|| {
-                let known = lookup.get(name).map(|resource| Arc::clone(resource.name()));
-                let known = known.unwrap_or_else(|| name.into());
-                // A client may repeat a name.
-                if new.insert(name) {
-                    self.size += name.len() + NAME_OVERHEAD;
-                    added.push((Arc::clone(&known), ()));
-                }
-                known
-            }));
+            // A client may repeat a name a million times.
+            if !seen.insert(name) {
+                continue;
+            }
+            if let Some(known) = self.names.name(name) {
+                change.names.push(known);
+                continue;
+            }
+            let known = lookup.get(name).map(|resource| Arc::clone(resource.name()));
+            let known = known.unwrap_or_else(|| name.into());
+            self.size += name.len() + NAME_OVERHEAD;
+            added.push((Arc::clone(&known), ()));
+            change.names.push(known);
         }
         self.names.insert_all(added);
         change
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeated_name_is_subscribed_once() {
+        let mut subscription = Subscription::new(ResourceType::Endpoint);
+        let names: NameList = std::iter::repeat_n("a", 1000).collect();
+        let change = subscription.subscribe(&names, &ResourceMap::new());
+        assert_eq!(change.names, ["a".into()]);
+        assert_eq!(subscription.size(), 1 + NAME_OVERHEAD);
+        assert!(subscription.subscribe(&names, &ResourceMap::new()).names.len() == 1, "also again");
     }
 }

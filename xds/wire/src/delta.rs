@@ -36,7 +36,10 @@ pub struct DeltaRequest {
 }
 
 impl From<DeltaMessage> for DeltaRequest {
-    fn from(message: DeltaMessage) -> Self {
+    fn from(mut message: DeltaMessage) -> Self {
+        message.subscribe.shrink();
+        message.unsubscribe.shrink();
+        message.initial_versions.shrink();
         Self {
             node: message.others.node.map(Node::from),
             type_url: message.others.type_url,
@@ -138,6 +141,22 @@ mod tests {
             ..discovery::DeltaDiscoveryResponse::default()
         };
         assert_eq!(read::<discovery::DeltaDiscoveryResponse>(&response.frame()), all);
+    }
+
+    /// A request may wait for the first set, and its names are counted then, not its room.
+    #[test]
+    fn request_has_no_room_for_what_is_not_decoded() {
+        let known = discovery::DeltaDiscoveryRequest {
+            resource_names_subscribe: vec!["a".to_owned()],
+            initial_resource_versions: [("a".to_owned(), "1".to_owned())].into(),
+            ..discovery::DeltaDiscoveryRequest::default()
+        };
+        // Field 100, of one million bytes.
+        let unknown = [[0xa2, 0x06].as_slice(), &[0xc0, 0x84, 0x3d], &vec![0; 1_000_000]].concat();
+        let message = DeltaMessage::decode(&*[known.encode_to_vec(), unknown].concat()).unwrap();
+        let request = DeltaRequest::from(message);
+        assert_eq!((request.subscribe.len(), request.initial_versions.len()), (1, 1));
+        assert!(request.subscribe.room() < 100 && request.initial_versions.room() < 100);
     }
 
     /// R49.

@@ -34,6 +34,19 @@ impl NameList {
         }
     }
 
+    /// Gives back room that names do not need. The room follows from the length of a message, which may consist of
+    /// something else.
+    pub(crate) fn shrink(&mut self) {
+        if self.text.capacity() > 4 * self.text.len() + 1024 {
+            self.text.shrink_to_fit();
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn room(&self) -> usize {
+        self.text.capacity()
+    }
+
     /// Appends a name.
     pub fn push(&mut self, name: &str) {
         self.text.push_str(name);
@@ -110,6 +123,18 @@ impl InitialVersions {
         if self.is_empty() {
             self.text.reserve_exact(text_len);
         }
+    }
+
+    /// Gives back room that entries do not need, as [`NameList::shrink`].
+    pub(crate) fn shrink(&mut self) {
+        if self.text.capacity() > 4 * self.text.len() + 1024 {
+            self.text.shrink_to_fit();
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn room(&self) -> usize {
+        self.text.capacity()
     }
 
     /// Appends an entry. An earlier one with the same name counts no longer.

@@ -105,10 +105,11 @@ impl Message for DeltaMessage {
 
     fn encoded_len(&self) -> usize {
         let field = |length: usize| 1 + length_delimiter_len(length) + length;
+        // An entry has no field for an empty text.
+        let text = |text: &str| if text.is_empty() { 0 } else { field(text.len()) };
         let names = self.subscribe.iter().chain(self.unsubscribe.iter());
         let entries = self.initial_versions.iter();
-        let entries =
-            entries.map(|(name, version)| field(field(name.len()) + field(version.len())));
+        let entries = entries.map(|(name, version)| field(text(name) + text(version)));
         let names = names.map(|name| field(name.len()));
         self.others.encoded_len() + names.sum::<usize>() + entries.sum::<usize>()
     }

@@ -23,7 +23,7 @@ const ACK: u64 = 2;
 
 /// The recorded allocations when a client returns with the resources of its set, by the number of services: to decode
 /// its requests, whose buffers double, and to compare them with the set.
-const RECONNECT: [(u32, u64, u64); 2] = [(10, 26, 4), (1000, 44, 4)];
+const RECONNECT: [(u32, u64, u64); 2] = [(10, 26, 4), (1000, 45, 4)];
 
 /// A set with this number of services.
 fn services(count: u32) -> ResourceSet {

@@ -1,6 +1,7 @@
 //! The versions that a client reports when it resumes: what it has from an earlier stream.
 
-use foldhash::HashMap;
+use std::collections::HashMap;
+
 use ironmesh_xds_wire::{InitialVersions, ResourceMap, Version};
 
 use super::TypeStream;
@@ -20,7 +21,7 @@ pub(super) enum Reported<'a> {
 
 impl<'a> Reported<'a> {
     pub(super) fn nothing() -> Self {
-        Self::Others(HashMap::default())
+        Self::Others(HashMap::new())
     }
 
     /// Compares initial versions with the resources of the client's set.
