@@ -250,10 +250,10 @@ impl<V: FromResource> Overlay<V> {
 
     /// Stores the value of a name that has the value `in_base` in the base.
     fn store(&mut self, name: Arc<str>, value: Option<V>, in_base: Option<&V>) {
-        if in_base != value.as_ref() {
-            self.differing.insert(name, value);
-        } else {
+        if in_base == value.as_ref() {
             self.differing.remove(&name);
+        } else {
+            self.differing.insert(name, value);
         }
     }
 

@@ -143,9 +143,9 @@ mod tests {
         assert_eq!(read::<discovery::DeltaDiscoveryResponse>(&response.frame()), all);
     }
 
-    /// A request may wait for the first set, and its names are counted then, not its room.
+    /// A request may wait for the first set, and its names are counted then, not their capacity.
     #[test]
-    fn request_has_no_room_for_what_is_not_decoded() {
+    fn capacity_of_a_request_is_bounded_by_what_was_decoded() {
         let known = discovery::DeltaDiscoveryRequest {
             resource_names_subscribe: vec!["a".to_owned()],
             initial_resource_versions: [("a".to_owned(), "1".to_owned())].into(),
@@ -156,7 +156,7 @@ mod tests {
         let message = DeltaMessage::decode(&*[known.encode_to_vec(), unknown].concat()).unwrap();
         let request = DeltaRequest::from(message);
         assert_eq!((request.subscribe.len(), request.initial_versions.len()), (1, 1));
-        assert!(request.subscribe.room() < 100 && request.initial_versions.room() < 100);
+        assert!(request.subscribe.capacity() < 100 && request.initial_versions.capacity() < 100);
     }
 
     /// R49.

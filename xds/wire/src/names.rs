@@ -34,8 +34,8 @@ impl NameList {
         }
     }
 
-    /// Gives back room that names do not need. The room follows from the length of a message, which may consist of
-    /// something else.
+    /// Frees capacity that names do not need. It follows from the length of a message, which may consist of something
+    /// else.
     pub(crate) fn shrink(&mut self) {
         if self.text.capacity() > 4 * self.text.len() + 1024 {
             self.text.shrink_to_fit();
@@ -43,7 +43,7 @@ impl NameList {
     }
 
     #[cfg(test)]
-    pub(crate) fn room(&self) -> usize {
+    pub(crate) fn capacity(&self) -> usize {
         self.text.capacity()
     }
 
@@ -125,7 +125,7 @@ impl InitialVersions {
         }
     }
 
-    /// Gives back room that entries do not need, as [`NameList::shrink`].
+    /// Frees capacity that entries do not need, as [`NameList::shrink`].
     pub(crate) fn shrink(&mut self) {
         if self.text.capacity() > 4 * self.text.len() + 1024 {
             self.text.shrink_to_fit();
@@ -133,7 +133,7 @@ impl InitialVersions {
     }
 
     #[cfg(test)]
-    pub(crate) fn room(&self) -> usize {
+    pub(crate) fn capacity(&self) -> usize {
         self.text.capacity()
     }
 
