@@ -214,8 +214,8 @@ impl Shared {
         let sets = sets.chain(clusters.reads());
         let sets = sets.chain(inbound_routes.reads()).chain(tcp_authorizations.reads());
         let sets = sets.chain(by_caller.reads()).chain(upstream_routes.reads());
-        let sets =
-            sets.chain(proxies.reads()).chain(endpoints.values().map(LocalizedEndpoints::reads));
+        let of_endpoints = endpoints.values().map(LocalizedEndpoints::reads);
+        let sets = sets.chain(proxies.reads()).chain(of_endpoints);
         read_table.retain(sets);
     }
 }
