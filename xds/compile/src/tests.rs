@@ -119,17 +119,6 @@ proptest! {
         prop_assert_eq!(&versions(&alone.collect::<Vec<_>>()), &first);
     }
 
-    /// Accounts share resources, but what one of them may not see is never in the resources of its proxies.
-    #[test]
-    fn proxy_compiled_alone_has_the_same_resources(shape in shape()) {
-        let (snapshot, proxies) = shape.build(PartOrder::default());
-        let together = versions(&compile(snapshot.clone(), &proxies));
-        for proxy in &proxies {
-            let alone = versions(&compile(snapshot.clone(), std::slice::from_ref(proxy)));
-            prop_assert_eq!(&alone[&proxy.record.id], &together[&proxy.record.id]);
-        }
-    }
-
     #[test]
     fn every_referenced_resource_exists(shape in shape()) {
         for (proxy, compiled) in compile_shape(&shape) {
