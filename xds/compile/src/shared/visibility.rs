@@ -39,7 +39,7 @@ pub(crate) struct Visibility {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ViewId(u32);
 
-/// The views in use. A number is never given again, so what was read of a dropped view is never taken for another one.
+/// The views in use. A number is never given again, so what was read of a dropped view is not confused with a new one.
 #[derive(Debug, Default)]
 pub(super) struct ViewTable {
     ids: BTreeMap<Arc<Visibility>, ViewId>,
@@ -212,7 +212,7 @@ impl Shared {
         for view in self.views.stale(changed) {
             let Some(known) = self.views.remove(&view) else { continue };
             self.forget_endpoints_of(view, &known);
-            // An account that does not have this visibility any more gets the view of another one with its scope.
+            // An account with a different visibility by now gets its view with its scope.
             let (mesh, none) = (Arc::clone(&self.mesh), Reads::default());
             let account = self.view_table.visibility(view).and_then(|visibility| {
                 let mut accounts = self.view_table.accounts(view);

@@ -26,7 +26,7 @@ fn repeated_subscribe_gets_a_response_each_time() {
 
 /// R16: the client would wait for them.
 #[test]
-fn requested_endpoints_gone_before_they_were_sent_are_reported_missing() {
+fn endpoints_gone_before_they_were_sent_are_reported_missing() {
     let mut client = Client::new();
     let a = || [cluster("a", 1), endpoints("a", 1)];
     client.publish(&set(a()));
