@@ -44,8 +44,9 @@ struct Scene<'a> {
 
 pub(super) async fn measure(options: &RunOptions) -> anyhow::Result<Vec<Row>> {
     let catalog = options.catalog;
-    // The limit for the generator, which the control plane and Consul inherit: one connection per query.
-    let connections = 2 * catalog.services + 200;
+    // The limit for the generator, which the control plane and Consul inherit: one connection per query. Consul keeps
+    // the connections of a killed control plane until its blocking queries end, and two are killed.
+    let connections = 4 * catalog.services + 200;
     allow_connections(u64::try_from(connections)?)?;
     let mut subject = MeasuredControlPlane::prepare(&options.ironmesh)?;
     subject.swap("policy.toml", &policy(catalog.services)?)?;
