@@ -4,12 +4,13 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use ironmesh_catalog::{CertificateStore, Domain, TrustDomain};
+use ironmesh_catalog::{Domain, TrustDomain};
 use ironmesh_cert::{Authority, ServerNames};
-use ironmesh_store::{KeyEncryptionKey, Store};
+use ironmesh_store::{KeyEncryptionKey, MeshState, Store};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::time::{Instant, timeout};
@@ -70,9 +71,9 @@ impl Contract {
         fs_err::create_dir_all(&contract.folder)?;
         write_recording(&contract.file(RESOURCES), recorded)?;
         let key = KeyEncryptionKey::load_or_create(&authority.with_extension("kek"), false)?;
-        let store = Store::open(&authority, key)?;
+        let state = MeshState::new(Arc::new(Store::open(&authority, key)?));
         let (now, trust_domain) = (jiff::Timestamp::now(), TrustDomain::new(Domain::default()));
-        let authority = Authority::open(&store as &dyn CertificateStore, &trust_domain, now)?;
+        let authority = Authority::open(&*state, &trust_domain, now)?;
         let own = authority.issue_control_plane_certificate(&ServerNames::default(), now)?;
         fs_err::write(contract.file(CERTIFICATE), own.chain)?;
         fs_err::write(contract.file(KEY), own.key.expose())?;

@@ -21,7 +21,7 @@ use ironmesh_catalog::text::chain;
 use ironmesh_catalog::{
     Actor, JoinRecord, JournalEntry, JournalKind, JournalOutcome, JournalQuery, JournalSubject,
 };
-use ironmesh_store::Store;
+use ironmesh_store::MeshState;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -51,7 +51,7 @@ pub(crate) struct Journal(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    store: Arc<Store>,
+    state: Arc<MeshState>,
     pending: Mutex<PendingEntries>,
     /// Held during a write, so that batches are appended in their order.
     writing: Mutex<()>,
@@ -60,9 +60,9 @@ struct Shared {
 }
 
 impl Journal {
-    pub(crate) fn new(store: Arc<Store>) -> Self {
+    pub(crate) fn new(state: Arc<MeshState>) -> Self {
         let (pending, writing, urgent) = Default::default();
-        Self(Arc::new(Shared { store, pending, writing, urgent }))
+        Self(Arc::new(Shared { state, pending, writing, urgent }))
     }
 
     /// Records an entry. It is stored within about a second, and the caller does not wait.
@@ -124,7 +124,7 @@ impl Journal {
         let _writing = self.0.writing.lock();
         let (entries, waiting) = self.0.pending.lock().take();
         if !entries.is_empty() {
-            let written = self.0.store.append_journal(&entries);
+            let written = self.0.state.append_journal(&entries);
             let mut pending = self.0.pending.lock();
             match written {
                 Ok(()) => {
@@ -157,7 +157,7 @@ impl Journal {
     /// The stored entries of a query. Blocks on the store.
     pub(crate) fn page(&self, query: &JournalQuery) -> Result<JournalPage, ApiError> {
         let limit = Some(query.limit.unwrap_or(MAX_JOURNAL_PAGE).min(MAX_JOURNAL_PAGE));
-        let page = self.0.store.journal(&JournalQuery { limit, ..*query });
+        let page = self.0.state.journal(&JournalQuery { limit, ..*query });
         let (entries, last) = page.map_err(|error| ApiError::Internal(chain(&error)))?;
         Ok(JournalPage { entries, last, dropped: self.0.pending.lock().dropped })
     }
@@ -169,7 +169,7 @@ impl Journal {
         let newest = |kind| {
             let query =
                 JournalQuery { kind: Some(kind), limit: Some(SEARCHED), ..JournalQuery::default() };
-            let (entries, _) = self.0.store.journal(&query).ok()?;
+            let (entries, _) = self.0.state.journal(&query).ok()?;
             let is_same = |one: &JournalEntry| {
                 one.subject.revision.is_some() && is_done(one) == is_done(entry)
             };

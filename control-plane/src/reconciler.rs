@@ -37,7 +37,7 @@ use ironmesh_cert::{Authority, CertificateFacts, ServiceCertificates};
 use ironmesh_config_settings::{ReloadableSettings, Settings};
 use ironmesh_enrollment::EnrollmentCredentials;
 use ironmesh_providers::ClockDifference;
-use ironmesh_store::Store;
+use ironmesh_store::{MeshState, Store};
 use ironmesh_xds_server::{ClientKey, Hub};
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -178,6 +178,7 @@ impl Reconciler {
         mesh: Mesh,
         settings: &Settings,
         store: Arc<Store>,
+        state: Arc<MeshState>,
         certificate_store: Arc<dyn CertificateStore>,
         authority: Arc<Mutex<Authority>>,
         certificates: ServiceCertificates,
@@ -222,7 +223,7 @@ impl Reconciler {
         let issuer = Arc::clone(&authority);
         let reconciler = Self {
             settings: watch::Sender::new(settings.reloadable()).subscribe(),
-            endpoints: Endpoints::new(Arc::clone(&store), endpoints)?,
+            endpoints: Endpoints::new(store, endpoints)?,
             endpoints_findings: Vec::new(),
             acceptances: requests,
             liveness: ProxyLiveness::default(),
@@ -236,7 +237,7 @@ impl Reconciler {
             expiry: (Vec::new(), 0),
             is_expiry_news: false,
             members: 0,
-            snapshot_builder: SnapshotBuilder::new(mesh, settings, store, issuer, certificates)?,
+            snapshot_builder: SnapshotBuilder::new(mesh, settings, state, issuer, certificates)?,
             certificate_store,
             authority,
             register,

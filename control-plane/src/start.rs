@@ -13,7 +13,7 @@ use ironmesh_cert::{Authority, ServiceCertificates};
 use ironmesh_config_settings::{PolicyLocation, ReloadableSettings, Settings};
 use ironmesh_config_sources::{EtcdPolicy, load_folder};
 use ironmesh_enrollment::{EnrollmentCounters, EnrollmentLimits, serve as serve_enrollment};
-use ironmesh_store::{KeyEncryptionKey, Store};
+use ironmesh_store::{KeyEncryptionKey, MeshState, Store};
 use ironmesh_xds_server::{Hub, Limits};
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -102,14 +102,15 @@ pub async fn start(
     let enrollment_listener = bind(settings.listen.enrollment, "enrollment", "listen.enrollment")?;
     let admin_listener = bind(settings.listen.admin, "the admin API", "listen.admin")?;
     let store = Arc::new(open_store(options)?);
-    let mesh = fixed_mesh(&store, settings)?;
+    let state = MeshState::new(Arc::<Store>::clone(&store));
+    let mesh = fixed_mesh(&state, settings)?;
     let socket = bind_socket(&options.admin_socket)?;
 
     let now = Timestamp::now();
-    let is_new = store.authority()?.is_none();
-    let journal = Journal::new(Arc::clone(&store));
+    let is_new = state.authority()?.is_none();
+    let journal = Journal::new(Arc::clone(&state));
     let certificate_store: Arc<dyn CertificateStore> =
-        Arc::new(RecordedCertificates { store: Arc::clone(&store), journal: journal.clone() });
+        Arc::new(RecordedCertificates { state: Arc::clone(&state), journal: journal.clone() });
     let authority = Authority::open(&*certificate_store, &mesh.trust_domain, now)?;
     if is_new {
         tracing::warn!(
@@ -135,6 +136,7 @@ pub async fn start(
         mesh.clone(),
         settings,
         Arc::clone(&store),
+        state,
         certificate_store,
         Arc::clone(&authority),
         certificates,
@@ -311,10 +313,10 @@ fn open_store(options: &Options) -> anyhow::Result<Store> {
 }
 
 /// The names of the mesh, which are fixed at its first start: every certificate contains them.
-fn fixed_mesh(store: &Store, settings: &Settings) -> anyhow::Result<Mesh> {
+fn fixed_mesh(state: &MeshState, settings: &Settings) -> anyhow::Result<Mesh> {
     let (domain, trust_domain) = (settings.domain.clone(), settings.trust_domain.clone());
-    match store.mesh()? {
-        None => store.put_mesh(&domain, &trust_domain)?,
+    match state.mesh()? {
+        None => state.put_mesh(&domain, &trust_domain)?,
         Some(fixed) if fixed == (domain.clone(), trust_domain.clone()) => {}
         Some((old_domain, old_trust_domain)) => bail!(
             "the mesh in this state folder has the domain `{old_domain}` and the trust domain \

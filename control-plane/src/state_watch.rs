@@ -183,7 +183,7 @@ fn rolled_back(fault: &HighWaterFault, path: &str) -> Finding {
     let words = match fault {
         HighWaterFault::OlderCopy { found, mark } => format!(
             "the state file `{path}` was replaced by an older copy: it had revision {found}, and the high-water mark \
-             is {mark}; later revocations and enrollments are lost"
+             is {mark}; later changes are lost, such as revocations and enrollments"
         ),
         HighWaterFault::Unusable => format!(
             "the high-water mark of the state file `{path}` was changed, belongs to a different key-encryption key, or \

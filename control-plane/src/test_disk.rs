@@ -1,11 +1,12 @@
 //! The real store of a test, on a disk that can become full.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use ironmesh_store::{
-    KeyedRecords, RecordChange, RecordError, RecordStore, RecordVersion, RecordWatch, Store,
-    TableName, Versioned,
+    KeyedRecords, Order, RecordBytes, RecordChange, RecordError, RecordStore, RecordVersion,
+    RecordVisitor, RecordWatch, Store, TableName, Versioned,
 };
 use parking_lot::Mutex;
 
@@ -29,12 +30,30 @@ impl TestDisk {
 }
 
 impl RecordStore for TestDisk {
-    fn get(&self, table: TableName, key: &str) -> Result<Option<Versioned<Vec<u8>>>, RecordError> {
+    fn get(
+        &self,
+        table: TableName,
+        key: &str,
+    ) -> Result<Option<Versioned<RecordBytes>>, RecordError> {
         self.store.get(table, key)
     }
 
     fn list(&self, table: TableName) -> Result<KeyedRecords, RecordError> {
         self.store.list(table)
+    }
+
+    fn keys(&self, table: TableName) -> Result<Vec<String>, RecordError> {
+        self.store.keys(table)
+    }
+
+    fn visit(
+        &self,
+        table: TableName,
+        keys: Range<&str>,
+        order: Order,
+        visitor: RecordVisitor<'_>,
+    ) -> Result<(), RecordError> {
+        self.store.visit(table, keys, order, visitor)
     }
 
     fn commit(&self, changes: &[RecordChange]) -> Result<RecordVersion, RecordError> {

@@ -1,41 +1,39 @@
-//! The storage of certificates: every value with a private key is sealed as a whole.
+//! The storage of certificates, as records whose store seals what has private keys.
 //!
 //! It never parses a certificate.
 
 use ironmesh_catalog::{CertificateStore, ServiceCertificate, StoreError};
-use redb::TableHandle as _;
 use zeroize::Zeroizing;
 
-use crate::database::{AUTHORITY, Failure, SERVICE_CERTIFICATES, Store};
+use crate::database::Failure;
+use crate::mesh_state::{CURRENT, MeshState, json, put};
+use crate::record_store::TableName;
 
-/// The one key in the authority's table.
-const CURRENT: &str = "current";
+/// The material of the certificate authority.
+pub(crate) const AUTHORITY: TableName = TableName("authority");
+/// The service certificates by account.
+pub(crate) const SERVICE_CERTIFICATES: TableName = TableName("service_certificates");
 
-impl CertificateStore for Store {
+impl CertificateStore for MeshState {
     fn authority(&self) -> Result<Option<Vec<u8>>, StoreError> {
-        let read = || -> Result<_, Failure> {
-            let Some(sealed) = self.get_raw(AUTHORITY, CURRENT)? else { return Ok(None) };
-            Ok(Some(self.unseal(AUTHORITY, CURRENT, &sealed)?.to_vec()))
-        };
-        read().map_err(|e| StoreError::new("read the certificate authority", e))
+        let stored = self.records.get(AUTHORITY, CURRENT);
+        let stored = stored.map_err(|e| StoreError::new("read the certificate authority", e))?;
+        Ok(stored.map(|stored| stored.value.to_vec()))
     }
 
     fn put_authority(&self, material: &[u8]) -> Result<(), StoreError> {
-        self.put_sealed(AUTHORITY, CURRENT, material)
-            .map_err(|e| StoreError::new("keep the certificate authority", e))
+        let change = put(AUTHORITY, CURRENT, Zeroizing::new(material.to_vec()));
+        let stored = self.records.commit(&[change]);
+        stored.map(drop).map_err(|e| StoreError::new("keep the certificate authority", e))
     }
 
+    /// Those that are not authentic are omitted: the caller issues them again.
     fn service_certificates(&self) -> Result<Vec<ServiceCertificate>, StoreError> {
         let read = || -> Result<_, Failure> {
-            let mut certificates = Vec::new();
-            for (account, sealed) in self.all_raw(SERVICE_CERTIFICATES)? {
-                // The caller issues a certificate again if the stored one does not open.
-                match self.unseal(SERVICE_CERTIFICATES, &account, &sealed) {
-                    Ok(json) => certificates.push(serde_json::from_slice(&json)?),
-                    Err(_) => self.quarantine.lock().add(SERVICE_CERTIFICATES.name(), &account),
-                }
-            }
-            Ok(certificates)
+            let stored = self.records.list(SERVICE_CERTIFICATES)?.into_iter();
+            Ok(stored
+                .map(|(_, one)| serde_json::from_slice(&one.value))
+                .collect::<Result<_, _>>()?)
         };
         read().map_err(|e| StoreError::new("read the service certificates", e))
     }
@@ -43,8 +41,9 @@ impl CertificateStore for Store {
     fn put_service_certificate(&self, certificate: &ServiceCertificate) -> Result<(), StoreError> {
         let account = certificate.account.to_string();
         let write = || -> Result<_, Failure> {
-            let json = Zeroizing::new(serde_json::to_vec(certificate)?);
-            self.put_sealed(SERVICE_CERTIFICATES, &account, &json)
+            let change = put(SERVICE_CERTIFICATES, account.as_str(), json(certificate)?);
+            self.records.commit(&[change])?;
+            Ok(())
         };
         write().map_err(|e| StoreError::new(format!("keep the certificate of `{account}`"), e))
     }

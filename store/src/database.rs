@@ -9,14 +9,12 @@ use parking_lot::Mutex;
 use redb::{ReadableDatabase as _, TableDefinition, TableHandle as _};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use zeroize::Zeroizing;
 
 use crate::authentic::Authenticator;
 use crate::embedded_records::Revisions;
 use crate::engine::Engine;
 use crate::entries::Entries;
 use crate::high_water::HighWater;
-use crate::journal::JournalIndex;
 use crate::quarantine::Quarantine;
 use crate::record_store::RecordStore as _;
 use crate::seal::Sealer;
@@ -29,8 +27,6 @@ pub struct Store {
     pub(crate) quarantine: Mutex<Quarantine>,
     pub(crate) revisions: Mutex<Revisions>,
     pub(crate) high_water: HighWater,
-    /// The numbers of the stored journal entries; none before the first append.
-    pub(crate) journal_index: Mutex<Option<JournalIndex>>,
 }
 
 impl fmt::Debug for Store {
@@ -51,37 +47,19 @@ pub(crate) type Table = TableDefinition<'static, &'static str, &'static [u8]>;
 /// The reason why an operation failed; the caller adds the operation.
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 
-/// The database's description of itself: its format, the canary, the mesh, the revision.
+/// The database's description of itself: its format, the canary, the revision.
 pub(crate) const META: Table = TableDefinition::new("meta");
-/// The certificate authority's material, sealed.
-pub(crate) const AUTHORITY: Table = TableDefinition::new("authority");
-/// Service certificates by account, sealed.
-pub(crate) const SERVICE_CERTIFICATES: Table = TableDefinition::new("service_certificates");
-/// Join records by the proxy's UUID.
-pub(crate) const JOIN_RECORDS: Table = TableDefinition::new("join_records");
-/// The retained policies, the accesses to TCP service ports by the last one, and the certificate revocation lists.
+/// The retained policies.
 pub(crate) const POLICY: Table = TableDefinition::new("policy");
 
 /// The endpoints that the guard accepted last, by provider and service.
 pub(crate) const ENDPOINTS: Table = TableDefinition::new("endpoints");
 
-/// The journal's entries, by number and kind.
-pub(crate) const JOURNAL: Table = TableDefinition::new("journal");
-
 /// The version of each record, by its table and key.
 pub(crate) const RECORD_VERSIONS: Table = TableDefinition::new("record_versions");
 
-/// All tables. Opening a database creates those that it lacks; an older version ignores unknown ones.
-pub(crate) const TABLES: [Table; 8] = [
-    META,
-    AUTHORITY,
-    SERVICE_CERTIFICATES,
-    JOIN_RECORDS,
-    POLICY,
-    ENDPOINTS,
-    JOURNAL,
-    RECORD_VERSIONS,
-];
+/// The tables of values. Opening a database creates those that it lacks; a first commit creates a table of records.
+pub(crate) const TABLES: [Table; 4] = [META, POLICY, ENDPOINTS, RECORD_VERSIONS];
 
 impl Store {
     pub(crate) fn new(
@@ -90,8 +68,8 @@ impl Store {
         authenticator: Authenticator,
         high_water: HighWater,
     ) -> Self {
-        let (quarantine, revisions, journal_index) = Default::default();
-        Self { engine, sealer, authenticator, quarantine, revisions, high_water, journal_index }
+        let (quarantine, revisions) = Default::default();
+        Self { engine, sealer, authenticator, quarantine, revisions, high_water }
     }
 
     /// Creates the missing tables, since an older version may have written the database.
@@ -140,6 +118,7 @@ impl Store {
     }
 
     /// All stored bytes of `table`, in the order of the keys.
+    #[cfg(test)]
     pub(crate) fn all_raw(&self, table: Table) -> Result<Vec<(String, Vec<u8>)>, Failure> {
         self.all_raw_within(table, "")
     }
@@ -265,18 +244,5 @@ impl Store {
         value: &T,
     ) -> Result<(), Failure> {
         self.put(table, key, &serde_json::to_vec(value)?)
-    }
-
-    pub(crate) fn put_sealed(&self, table: Table, key: &str, plain: &[u8]) -> Result<(), Failure> {
-        self.put_raw(table, key, &self.sealer.seal(table.name(), key, plain)?)
-    }
-
-    pub(crate) fn unseal(
-        &self,
-        table: Table,
-        key: &str,
-        sealed: &[u8],
-    ) -> Result<Zeroizing<Vec<u8>>, Failure> {
-        Ok(self.sealer.unseal(table.name(), key, sealed)?)
     }
 }

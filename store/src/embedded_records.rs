@@ -1,22 +1,22 @@
 //! The embedded store as a store of records.
 //!
-//! A record is stored with its version, and the tag covers both, its table and its key. The table of versions has the
-//! version of each record once more. So a record that is edited, moved, removed or replaced by an older copy of itself
-//! does not match, and is refused. An older copy of the whole file does match: see [`crate::high_water`].
+//! [`crate::embedded_codec`] protects each of them. An older copy of the whole file does match: see
+//! [`crate::high_water`].
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use redb::{
-    ReadTransaction, ReadableDatabase as _, ReadableTable, TableDefinition, TableError,
+    ReadTransaction, ReadableDatabase as _, ReadableTable as _, TableDefinition, TableError,
     TableHandle as _,
 };
 
-use crate::authentic::Authenticator;
 use crate::database::{Failure, META, RECORD_VERSIONS, Store, Table};
+use crate::embedded_codec::{RecordCodec, Stored, number, version_key};
 use crate::engine::is_damage;
 use crate::record_store::{
-    ExpectedVersion, KeyedRecords, RecordAddress, RecordChange, RecordError, RecordStore,
-    RecordVersion, TableName, Versioned,
+    ExpectedVersion, KeyedRecords, Order, RecordAddress, RecordBytes, RecordChange, RecordError,
+    RecordStore, RecordVersion, RecordVisitor, TableName, Versioned,
 };
 use crate::record_watch::{RecordWatch, RecordWatchSender};
 
@@ -30,24 +30,17 @@ pub(crate) struct Revisions {
     watches: Vec<(TableName, RecordWatchSender)>,
 }
 
-/// What is stored at a key.
-enum Stored {
-    Absent,
-    Present(Versioned<Vec<u8>>),
-    /// It is not authentic, or has a version that is not its last one.
-    Refused,
-}
-
 impl RecordStore for Store {
-    fn get(&self, table: TableName, key: &str) -> Result<Option<Versioned<Vec<u8>>>, RecordError> {
+    fn get(
+        &self,
+        table: TableName,
+        key: &str,
+    ) -> Result<Option<Versioned<RecordBytes>>, RecordError> {
         let stored = self.engine.read(|database| {
-            let transaction = database.begin_read()?;
-            let (Some(records), Some(versions)) =
-                (open(&transaction, definition(table))?, open(&transaction, RECORD_VERSIONS)?)
-            else {
+            let Some((records, versions)) = open_both(&database.begin_read()?, table)? else {
                 return Ok(Stored::Absent);
             };
-            read(&self.authenticator, table, key, &records, &versions)
+            self.codec().read(table, key, &records, &versions)
         });
         match stored.map_err(unavailable)? {
             Stored::Absent => Ok(None),
@@ -66,6 +59,53 @@ impl RecordStore for Store {
             self.quarantine(table, &key);
         }
         Ok(records)
+    }
+
+    fn keys(&self, table: TableName) -> Result<Vec<String>, RecordError> {
+        let keys = self.engine.read(|database| {
+            let Some(records) = open(&database.begin_read()?, definition(table))? else {
+                return Ok(Vec::new());
+            };
+            let keys = records.iter()?.map(|entry| Ok(entry?.0.value().to_owned()));
+            keys.collect()
+        });
+        keys.map_err(unavailable)
+    }
+
+    fn visit(
+        &self,
+        table: TableName,
+        keys: Range<&str>,
+        order: Order,
+        visitor: RecordVisitor<'_>,
+    ) -> Result<(), RecordError> {
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let visited = self.engine.read(|database| {
+            let Some((records, versions)) = open_both(&database.begin_read()?, table)? else {
+                return Ok(());
+            };
+            let mut entries = records.range(keys)?;
+            let mut next = || match order {
+                Order::Ascending => entries.next(),
+                Order::Descending => entries.next_back(),
+            };
+            while let Some(entry) = next() {
+                let (key, record) = entry?;
+                let key = key.value();
+                match self.codec().verify(table, key, Some(record.value()), &versions)? {
+                    Stored::Present(record) => {
+                        if visitor(key, record).is_break() {
+                            break;
+                        }
+                    }
+                    Stored::Refused | Stored::Absent => self.quarantine(table, key),
+                }
+            }
+            Ok(())
+        });
+        visited.map_err(unavailable)
     }
 
     fn commit(&self, changes: &[RecordChange]) -> Result<RecordVersion, RecordError> {
@@ -128,15 +168,16 @@ impl RecordStore for Store {
 }
 
 impl Store {
+    pub(crate) fn codec(&self) -> RecordCodec<'_> {
+        RecordCodec { sealer: &self.sealer, authenticator: &self.authenticator }
+    }
+
     fn read_all(
         &self,
         database: &redb::Database,
         table: TableName,
     ) -> Result<(KeyedRecords, BTreeSet<String>), Failure> {
-        let transaction = database.begin_read()?;
-        let (Some(records), Some(versions)) =
-            (open(&transaction, definition(table))?, open(&transaction, RECORD_VERSIONS)?)
-        else {
+        let Some((records, versions)) = open_both(&database.begin_read()?, table)? else {
             return Ok((Vec::new(), BTreeSet::new()));
         };
         // The keys of both tables: a record whose version is stored must exist.
@@ -152,7 +193,7 @@ impl Store {
         }
         let (mut present, mut refused) = (Vec::new(), BTreeSet::new());
         for key in keys {
-            match read(&self.authenticator, table, &key, &records, &versions)? {
+            match self.codec().read(table, &key, &records, &versions)? {
                 Stored::Present(record) => present.push((key, record)),
                 Stored::Refused => {
                     refused.insert(key);
@@ -185,7 +226,7 @@ impl Store {
                     let key = change.key.as_str();
                     let stored = match change.expected {
                         ExpectedVersion::Any => None,
-                        _ => Some(read(&self.authenticator, table, key, &records, &versions)?),
+                        _ => Some(self.codec().read(table, key, &records, &versions)?),
                     };
                     let is_expected = match (change.expected, stored) {
                         (ExpectedVersion::Any, _)
@@ -203,16 +244,14 @@ impl Store {
                         conflicts.push(RecordAddress { table, key: change.key.clone() });
                         continue;
                     }
-                    let index = version_key(table, key);
                     if let Some(value) = &change.value {
-                        let record =
-                            self.authenticator.tagged_version(table.0, key, version, value);
+                        let record = self.codec().encode(table, key, version, value)?;
                         records.insert(key, record.as_slice())?;
-                        let tagged = self.tagged_number(RECORD_VERSIONS, &index, version.0);
+                        let (index, tagged) = self.codec().encode_version(table, key, version);
                         versions.insert(index.as_str(), tagged.as_slice())?;
                     } else {
                         records.remove(key)?;
-                        versions.remove(index.as_str())?;
+                        versions.remove(version_key(table, key).as_str())?;
                     }
                 }
             }
@@ -270,16 +309,11 @@ pub(crate) fn definition(table: TableName) -> Table {
     TableDefinition::new(table.0)
 }
 
-/// The key of a record's version in the table of versions.
-pub(crate) fn version_key(table: TableName, key: &str) -> String {
-    format!("{table}/{key}")
-}
-
 /// The place of the revision of the last commit.
 pub(crate) const REVISION: &str = "revision";
 
-/// The most bytes of a record. A single record of a proxy has a few hundred.
-const MAX_RECORD: usize = 256 * 1024;
+/// The most bytes of a record. That of a proxy has a few hundred, certificate revocation lists some hundred thousand.
+const MAX_RECORD: usize = 16 * 1024 * 1024;
 
 type ReadTable = redb::ReadOnlyTable<&'static str, &'static [u8]>;
 
@@ -292,32 +326,12 @@ fn open(transaction: &ReadTransaction, table: Table) -> Result<Option<ReadTable>
     }
 }
 
-/// What is stored at a key, given the tables of records and of versions.
-fn read(
-    authenticator: &Authenticator,
+/// The table of records and that of versions; none if no record was ever stored in it.
+fn open_both(
+    transaction: &ReadTransaction,
     table: TableName,
-    key: &str,
-    records: &impl ReadableTable<&'static str, &'static [u8]>,
-    versions: &impl ReadableTable<&'static str, &'static [u8]>,
-) -> Result<Stored, Failure> {
-    let index = version_key(table, key);
-    let (record, version) = (records.get(key)?, versions.get(index.as_str())?);
-    let (Some(record), Some(version)) = (&record, &version) else {
-        let is_absent = record.is_none() && version.is_none();
-        return Ok(if is_absent { Stored::Absent } else { Stored::Refused });
-    };
-    let version = authenticator.verified(RECORD_VERSIONS.name(), &index, version.value());
-    let record = authenticator.verified_version(table.0, key, record.value());
-    Ok(match (record, version.and_then(number)) {
-        (Some((version, value)), Some(last)) if version.0 == last => {
-            Stored::Present(Versioned { value: value.to_vec(), version })
-        }
-        _ => Stored::Refused,
-    })
-}
-
-fn number(bytes: &[u8]) -> Option<u64> {
-    Some(u64::from_be_bytes(bytes.try_into().ok()?))
+) -> Result<Option<(ReadTable, ReadTable)>, Failure> {
+    Ok(open(transaction, definition(table))?.zip(open(transaction, RECORD_VERSIONS)?))
 }
 
 /// Rejects a commit with two changes of one record, or with too large a record.

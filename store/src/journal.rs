@@ -5,11 +5,16 @@
 //! decides what is an entry.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::{ControlFlow, Range};
 
 use ironmesh_catalog::{JournalEntry, JournalKind, JournalQuery, StoreError};
-use redb::{ReadableDatabase as _, ReadableTable as _};
 
-use crate::database::{Failure, JOURNAL, Store};
+use crate::database::Failure;
+use crate::mesh_state::{MeshState, json, put, remove};
+use crate::record_store::{Order, RecordStore, TableName};
+
+/// The journal's entries, by number and kind.
+pub(crate) const JOURNAL: TableName = TableName("journal");
 
 /// The word after the kind in the group of rejected entries.
 const REJECTED: &str = "/rejected";
@@ -17,6 +22,9 @@ const REJECTED: &str = "/rejected";
 /// How many entries of before the start of a query, one after the other, end its reading. Some may precede entries
 /// that belong to the query: a change is recorded after its time, and the clock may have been set back.
 pub(crate) const MAX_OLDER: usize = 100;
+
+/// A key after that of any entry.
+const END: &str = "~";
 
 /// The numbers of all stored entries, ascending, by their groups. A newer version may have stored groups that this
 /// one does not know.
@@ -27,18 +35,14 @@ pub(crate) struct JournalIndex {
 }
 
 impl JournalIndex {
-    fn read(store: &Store) -> Result<Self, Failure> {
-        store.engine.read(|database| {
-            let table = database.begin_read()?.open_table(JOURNAL)?;
-            let mut index = Self::default();
-            for entry in table.iter()? {
-                let (key, _) = entry?;
-                if let Some((sequence, group)) = parse_key(key.value()) {
-                    index.add(sequence, group);
-                }
+    fn read(records: &dyn RecordStore) -> Result<Self, Failure> {
+        let mut index = Self::default();
+        for key in records.keys(JOURNAL)? {
+            if let Some((sequence, group)) = parse_key(&key) {
+                index.add(sequence, group);
             }
-            Ok(index)
-        })
+        }
+        Ok(index)
     }
 
     fn add(&mut self, sequence: u64, group: &str) {
@@ -58,7 +62,7 @@ impl JournalIndex {
     }
 }
 
-impl Store {
+impl MeshState {
     /// Appends entries with the next numbers, and removes the oldest beyond the bound of each group, in one
     /// transaction. The number that an entry has is ignored.
     pub fn append_journal(&self, entries: &[JournalEntry]) -> Result<(), StoreError> {
@@ -75,25 +79,17 @@ impl Store {
         // After a failed write, the index is read again: it is unknown what the disk has.
         let mut index = match kept.take() {
             Some(index) => index,
-            None => JournalIndex::read(self)?,
+            None => JournalIndex::read(&*self.records)?,
         };
-        let mut values = Vec::with_capacity(entries.len());
+        let mut changes = Vec::with_capacity(entries.len());
         for entry in entries {
             let entry = JournalEntry { sequence: index.last + 1, ..entry.clone() };
             let group = group(&entry);
             index.add(entry.sequence, &group);
-            values.push((key(entry.sequence, &group), serde_json::to_vec(&entry)?));
+            changes.push(put(JOURNAL, key(entry.sequence, &group), json(&entry)?));
         }
-        let gone = index.trim(bound);
-        self.change(JOURNAL, |table| {
-            for (key, value) in &values {
-                table.insert(key, value)?;
-            }
-            for key in &gone {
-                table.remove(key)?;
-            }
-            Ok(values.len() + gone.len())
-        })?;
+        changes.extend(index.trim(bound).into_iter().map(|key| remove(JOURNAL, key)));
+        self.records.commit(&changes)?;
         *kept = Some(index);
         Ok(())
     }
@@ -101,62 +97,59 @@ impl Store {
     /// The entries of a query, the newest last, and the highest number of all entries. Entries that are not
     /// authentic are quarantined and omitted. Those that this version cannot read are omitted.
     pub fn journal(&self, query: &JournalQuery) -> Result<(Vec<JournalEntry>, u64), StoreError> {
-        let read = || {
-            self.engine.read(|database| {
-                let table = database.begin_read()?.open_table(JOURNAL)?;
-                let last = table.last()?.and_then(|(key, _)| Some(parse_key(key.value())?.0));
-                let first = key(query.after.map_or(0, |after| after.saturating_add(1)), "");
-                let end = key(query.before.unwrap_or(u64::MAX), "");
-                let is_empty = first >= end;
-                let stored = (!is_empty).then(|| table.range(first.as_str()..end.as_str()));
-                let stored = stored.transpose()?.into_iter().flatten();
-                let entries = if query.after.is_some() {
-                    self.matching(stored, query, usize::MAX)?
-                } else {
-                    let mut newest = self.matching(stored.rev(), query, MAX_OLDER)?;
-                    newest.reverse();
-                    newest
-                };
-                Ok((entries, last.unwrap_or_default()))
-            })
+        let read = || -> Result<_, Failure> {
+            let mut last = 0;
+            self.records.visit(JOURNAL, ""..END, Order::Descending, &mut |stored, _| {
+                last = parse_key(stored).map_or(0, |(sequence, _)| sequence);
+                ControlFlow::Break(())
+            })?;
+            let first = key(query.after.map_or(0, |after| after.saturating_add(1)), "");
+            let end = key(query.before.unwrap_or(u64::MAX), "");
+            let mut entries = if query.after.is_some() {
+                self.matching(&first..&end, Order::Ascending, query, usize::MAX)?
+            } else {
+                self.matching(&first..&end, Order::Descending, query, MAX_OLDER)?
+            };
+            entries.sort_unstable_by_key(|entry| entry.sequence);
+            Ok((entries, last))
         };
         read().map_err(|e| StoreError::new("read the journal", e))
     }
 
     /// The first of the stored entries that the query includes, up to its limit, or until more than `max_older` in
     /// a row are older than its start.
-    fn matching<'t>(
+    fn matching(
         &self,
-        stored: impl Iterator<
-            Item = Result<
-                (redb::AccessGuard<'t, &'static str>, redb::AccessGuard<'t, &'static [u8]>),
-                redb::StorageError,
-            >,
-        >,
+        keys: Range<&str>,
+        order: Order,
         query: &JournalQuery,
         max_older: usize,
     ) -> Result<Vec<JournalEntry>, Failure> {
         let limit = query.limit.unwrap_or(usize::MAX);
         let (mut entries, mut older) = (Vec::new(), 0);
-        for one in stored {
-            if entries.len() >= limit || older > max_older {
-                break;
-            }
-            let (key, value) = one?;
-            let key = key.value();
+        if limit == 0 {
+            return Ok(entries);
+        }
+        self.records.visit(JOURNAL, keys, order, &mut |key, record| {
             // A newer version may have stored other kinds, actors or outcomes.
             let kind = parse_key(key).and_then(|(_, group)| Some(parse_group(group)?.0));
             if kind.is_none_or(|kind| query.kind.is_some_and(|wanted| wanted != kind)) {
-                continue;
+                return ControlFlow::Continue(());
             }
-            let Some(json) = self.verified(JOURNAL, key, value.value()) else { continue };
-            let Ok(entry) = serde_json::from_slice::<JournalEntry>(&json) else { continue };
+            let Ok(entry) = serde_json::from_slice::<JournalEntry>(&record.value) else {
+                return ControlFlow::Continue(());
+            };
             let is_older = query.since.is_some_and(|since| entry.at < since);
             older = if is_older { older + 1 } else { 0 };
             if query.includes(&entry) {
                 entries.push(entry);
             }
-        }
+            if entries.len() >= limit || older > max_older {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        })?;
         Ok(entries)
     }
 }

@@ -2,14 +2,16 @@
 //!
 //! This crate owns the state folder: its database, the permissions of both, and the sealing of every value
 //! with a private key. It never issues or checks a certificate, never interprets a record, and reads no
-//! clock. It implements traits for its users, so that etcd can replace it: [`RecordStore`] for versioned records, and
-//! those of the catalog.
+//! clock. What all control planes of a mesh share is a record, so that etcd can replace the embedded store.
 //!
 //! ```text
-//! KeyEncryptionKey ──► Store::open ──► RecordStore: join records              (authenticated, with versions)
-//!                                  ├─► mesh, policies, endpoints, journal       (authenticated)
-//!                                  └─► authority, service certificates          (sealed)
+//! KeyEncryptionKey ──► Store::open ──┬─► policies, endpoints: what this control plane reads again
+//!                                    └─► RecordStore ──┬─► RecordTable: join records, tokens
+//!                                                      └─► MeshState: names, certificates, TCP accesses,
+//!                                                                     revocation lists, journal
 //! ```
+//!
+//! All values are authenticated; records have versions, and those with private keys are sealed.
 //!
 //! Calls block on the disk: each write is one transaction that is durable when the call returns. After a
 //! failure of the disk, calls fail until [`Store::recover`] succeeds; [`Store::health`] reports the failure.
@@ -19,6 +21,7 @@ mod acl;
 mod authentic;
 mod certificates;
 mod database;
+mod embedded_codec;
 mod embedded_records;
 mod endpoints;
 mod engine;
@@ -28,6 +31,7 @@ mod health;
 mod high_water;
 mod journal;
 mod key;
+mod mesh_state;
 mod migration;
 mod open;
 mod policies;
@@ -37,18 +41,19 @@ mod record_store;
 mod record_table;
 mod record_watch;
 mod seal;
-mod single_values;
+mod tcp_accesses;
 
 pub use database::Store;
 pub use file::DatabaseFileFault;
 pub use health::StoreHealth;
 pub use high_water::HighWaterFault;
 pub use key::{KeyEncryptionKey, KeyError, KeyOrigin};
+pub use mesh_state::MeshState;
 pub use open::OpenError;
 pub use quarantine::QuarantinedRecord;
 pub use record_store::{
-    ExpectedVersion, KeyedRecords, RecordAddress, RecordChange, RecordError, RecordStore,
-    RecordVersion, TableName, Versioned,
+    ExpectedVersion, KeyedRecords, Order, RecordAddress, RecordBytes, RecordChange, RecordError,
+    RecordStore, RecordVersion, RecordVisitor, TableName, Versioned,
 };
 pub use record_table::{Record, RecordTable};
 pub use record_watch::{RecordWatch, RecordWatchSender, TableChanges};

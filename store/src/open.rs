@@ -63,7 +63,7 @@ impl Store {
         }
         let canary = store.get_raw(META, CANARY).map_err(damaged)?;
         let canary = canary.ok_or_else(|| damaged("the database has no canary record".into()))?;
-        let Ok(canary) = store.unseal(META, CANARY, &canary) else {
+        let Ok(canary) = store.sealer.unseal(META.name(), CANARY, &canary) else {
             return Err(OpenError::WrongKey { path, key });
         };
         // The stated format can be edited, but the canary cannot. Without this check, forged records could
@@ -224,8 +224,9 @@ fn write_new(path: &Path, sealer: &Sealer) -> Result<(), Failure> {
 pub(crate) const DATABASE: &str = "state.redb";
 /// The prefix of the store's own file names in the state folder.
 const OWN_FILES: [&str; 4] = [DATABASE, "kek", "admin.sock", HIGH_WATER];
-/// The format that this version writes. Values of format 1 have no authentication, join records of format 2 no version.
-pub(crate) const FORMAT: u32 = 3;
+/// The format that this version writes. Values of format 1 have no authentication, join records of format 2 no version;
+/// in format 3, join records and tokens are the only records.
+pub(crate) const FORMAT: u32 = 4;
 pub(crate) const FORMAT_KEY: &str = "format";
 /// A sealed value that detects a wrong key before any other read, and authenticates the format.
 pub(crate) const CANARY: &str = "canary";

@@ -6,6 +6,9 @@
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::fmt;
+use std::ops::{ControlFlow, Range};
+
+use zeroize::Zeroizing;
 
 use crate::record_watch::RecordWatch;
 
@@ -39,8 +42,23 @@ pub struct Versioned<T> {
     pub version: RecordVersion,
 }
 
+/// The bytes of a record. They may have a private key, so they are wiped when they are dropped.
+pub type RecordBytes = Zeroizing<Vec<u8>>;
+
 /// Records with their keys, as the store has them.
-pub type KeyedRecords = Vec<(String, Versioned<Vec<u8>>)>;
+pub type KeyedRecords = Vec<(String, Versioned<RecordBytes>)>;
+
+/// The order in which records are visited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// By their keys.
+    Ascending,
+    /// By their keys, the last one first.
+    Descending,
+}
+
+/// Sees one record; `Break` ends the visit.
+pub type RecordVisitor<'v> = &'v mut dyn FnMut(&str, Versioned<RecordBytes>) -> ControlFlow<()>;
 
 /// The version that a change expects at its key; with any other, the commit is a conflict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +72,7 @@ pub enum ExpectedVersion {
 }
 
 /// One change of a commit.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct RecordChange {
     /// The table of the record.
     pub table: TableName,
@@ -63,16 +81,45 @@ pub struct RecordChange {
     /// The version that the record must have before the change.
     pub expected: ExpectedVersion,
     /// The new value; none removes the record.
-    pub value: Option<Vec<u8>>,
+    pub value: Option<RecordBytes>,
+}
+
+/// The value may have a private key, so only its length is shown.
+impl fmt::Debug for RecordChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RecordChange")
+            .field("table", &self.table)
+            .field("key", &self.key)
+            .field("expected", &self.expected)
+            .field("bytes", &self.value.as_ref().map(|value| value.len()))
+            .finish()
+    }
 }
 
 /// A store of records, shared by all tasks, and possibly by several processes.
 pub trait RecordStore: fmt::Debug + Send + Sync {
     /// The record at a key.
-    fn get(&self, table: TableName, key: &str) -> Result<Option<Versioned<Vec<u8>>>, RecordError>;
+    fn get(
+        &self,
+        table: TableName,
+        key: &str,
+    ) -> Result<Option<Versioned<RecordBytes>>, RecordError>;
 
     /// All records of a table, in the order of the keys. Records that are not authentic are quarantined and omitted.
     fn list(&self, table: TableName) -> Result<KeyedRecords, RecordError>;
+
+    /// All keys of a table, in order, also those of quarantined records.
+    fn keys(&self, table: TableName) -> Result<Vec<String>, RecordError>;
+
+    /// Visits the records of a table with keys in a range, one after the other, so that large tables are read in parts.
+    /// Records that are not authentic are quarantined and omitted; only [`Self::list`] notices those that were removed.
+    fn visit(
+        &self,
+        table: TableName,
+        keys: Range<&str>,
+        order: Order,
+        visitor: RecordVisitor<'_>,
+    ) -> Result<(), RecordError>;
 
     /// Makes all changes durably, or none. A key occurs once at most. Returns the version of all written records.
     fn commit(&self, changes: &[RecordChange]) -> Result<RecordVersion, RecordError>;

@@ -10,7 +10,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Error as JsonError, Value};
 
 use crate::record_store::{
-    ExpectedVersion, RecordAddress, RecordChange, RecordError, RecordStore, TableName, Versioned,
+    ExpectedVersion, RecordAddress, RecordBytes, RecordChange, RecordError, RecordStore, TableName,
+    Versioned,
 };
 use crate::record_watch::RecordWatch;
 
@@ -53,7 +54,7 @@ impl RecordChange {
     pub fn put<R: Record>(record: &R, expected: ExpectedVersion) -> Result<Self, RecordError> {
         let key = record.key();
         match encode(record) {
-            Ok(json) => Ok(Self { table: R::TABLE, key, expected, value: Some(json) }),
+            Ok(json) => Ok(Self { table: R::TABLE, key, expected, value: Some(json.into()) }),
             Err(error) => {
                 let record = RecordAddress { table: R::TABLE, key };
                 Err(RecordError::Invalid { record, source: error.into() })
@@ -110,7 +111,7 @@ impl<R: Record> RecordTable<R> {
         self.store.watch(R::TABLE)
     }
 
-    fn decode(&self, key: &str, stored: &Versioned<Vec<u8>>) -> Option<Versioned<R>> {
+    fn decode(&self, key: &str, stored: &Versioned<RecordBytes>) -> Option<Versioned<R>> {
         let record = decode::<R>(&stored.value).ok().filter(|record| record.key() == key);
         if record.is_none() {
             self.store.quarantine(R::TABLE, key);

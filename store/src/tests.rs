@@ -19,7 +19,14 @@ use tempfile::TempDir;
 use uuid::Uuid;
 
 use super::*;
-use crate::database::{AUTHORITY, META, SERVICE_CERTIFICATES};
+use crate::database::{META, Table};
+
+const AUTHORITY: Table = redb::TableDefinition::new("authority");
+const SERVICE_CERTIFICATES: Table = redb::TableDefinition::new("service_certificates");
+const JOIN_RECORDS: Table = redb::TableDefinition::new("join_records");
+const JOURNAL: Table = redb::TableDefinition::new("journal");
+const MESH: Table = redb::TableDefinition::new("mesh");
+const TCP_ACCESSES: Table = redb::TableDefinition::new("tcp_accesses");
 
 const PEM: &str = "-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49\n-----END PRIVATE KEY-----\n";
 
@@ -122,11 +129,15 @@ impl JoinRecords for Arc<Store> {
     }
 }
 
+fn mesh_state(store: &Arc<Store>) -> Arc<MeshState> {
+    MeshState::new(Arc::<Store>::clone(store))
+}
+
 fn table(store: &Arc<Store>) -> RecordTable<JoinRecord> {
     RecordTable::new(Arc::<Store>::clone(store))
 }
 
-fn copy(store: &Store, from: (database::Table, &str), to: (database::Table, &str)) {
+fn copy(store: &Store, from: (Table, &str), to: (Table, &str)) {
     let value = store.get_raw(from.0, from.1).unwrap().unwrap();
     store.put_raw(to.0, to.1, &value).unwrap();
 }
@@ -138,28 +149,28 @@ fn stored_data_survives_a_restart() {
     let policy = vec![("shop/a.toml".to_owned(), "[[service]]\n".to_owned())];
     {
         let store = state.open().unwrap();
-        assert_eq!(store.mesh().unwrap(), None);
-        assert_eq!(store.authority().unwrap(), None);
+        assert_eq!(mesh_state(&store).mesh().unwrap(), None);
+        assert_eq!(mesh_state(&store).authority().unwrap(), None);
         assert_eq!(store.last_good_policy().unwrap(), None);
-        assert!(store.service_certificates().unwrap().is_empty());
+        assert!(mesh_state(&store).service_certificates().unwrap().is_empty());
         assert!(store.join_records().unwrap().is_empty());
-        store.put_mesh(&mesh.0, &mesh.1).unwrap();
-        store.put_authority(b"material").unwrap();
+        mesh_state(&store).put_mesh(&mesh.0, &mesh.1).unwrap();
+        mesh_state(&store).put_authority(b"material").unwrap();
         store.put_policy(&policies::record("1"), [("shop/a.toml", "[[service]]\n")]).unwrap();
-        store.put_service_certificate(&certificate("shop/a", "1")).unwrap();
-        store.put_service_certificate(&certificate("shop/b", "2")).unwrap();
-        store.put_service_certificate(&certificate("shop/a", "3")).unwrap();
+        mesh_state(&store).put_service_certificate(&certificate("shop/a", "1")).unwrap();
+        mesh_state(&store).put_service_certificate(&certificate("shop/b", "2")).unwrap();
+        mesh_state(&store).put_service_certificate(&certificate("shop/a", "3")).unwrap();
         for id in [300, 2, 1 << 100, 1] {
             store.put_join_record(&record(id)).unwrap();
         }
         store.put_join_record(&record(2)).unwrap();
     }
     let store = state.open().unwrap();
-    assert_eq!(store.mesh().unwrap(), Some(mesh));
-    assert_eq!(store.authority().unwrap().unwrap(), b"material");
+    assert_eq!(mesh_state(&store).mesh().unwrap(), Some(mesh));
+    assert_eq!(mesh_state(&store).authority().unwrap().unwrap(), b"material");
     assert_eq!(store.last_good_policy().unwrap(), Some(policy));
     let kept = [certificate("shop/a", "3"), certificate("shop/b", "2")];
-    assert_eq!(store.service_certificates().unwrap(), kept);
+    assert_eq!(mesh_state(&store).service_certificates().unwrap(), kept);
     assert_eq!(store.join_records().unwrap(), [1, 2, 300, 1 << 100].map(record));
 }
 
@@ -169,17 +180,17 @@ fn domain_and_trust_domain_cannot_change_later() {
     let store = state.open().unwrap();
     let (domain, other) = (Domain::default(), Domain::new("other.internal").unwrap());
     let trust_domain = TrustDomain::new(domain.clone());
-    store.put_mesh(&domain, &trust_domain).unwrap();
-    store.put_mesh(&domain, &trust_domain).unwrap();
-    assert!(store.put_mesh(&other, &trust_domain).is_err());
-    assert!(store.put_mesh(&domain, &TrustDomain::new(other)).is_err());
-    assert_eq!(store.mesh().unwrap(), Some((domain, trust_domain)));
+    mesh_state(&store).put_mesh(&domain, &trust_domain).unwrap();
+    mesh_state(&store).put_mesh(&domain, &trust_domain).unwrap();
+    assert!(mesh_state(&store).put_mesh(&other, &trust_domain).is_err());
+    assert!(mesh_state(&store).put_mesh(&domain, &TrustDomain::new(other)).is_err());
+    assert_eq!(mesh_state(&store).mesh().unwrap(), Some((domain, trust_domain)));
 }
 
 #[test]
 fn wrong_key_is_rejected_and_the_right_one_still_opens() {
     let state = State::new();
-    state.open().unwrap().put_authority(b"material").unwrap();
+    mesh_state(&state.open().unwrap()).put_authority(b"material").unwrap();
     let mark = fs_err::read(state.mark()).unwrap();
     let wrong = state.0.path().join("wrong");
     let key = KeyEncryptionKey::load_or_create(&wrong, false).unwrap();
@@ -188,7 +199,7 @@ fn wrong_key_is_rejected_and_the_right_one_still_opens() {
     assert!(error.to_string().contains(wrong.to_str().unwrap()), "{error}");
     assert!(error.to_string().contains("nothing was changed"), "{error}");
     assert_eq!(fs_err::read(state.mark()).unwrap(), mark);
-    assert_eq!(state.open().unwrap().authority().unwrap().unwrap(), b"material");
+    assert_eq!(mesh_state(&state.open().unwrap()).authority().unwrap().unwrap(), b"material");
 }
 
 #[test]
@@ -247,8 +258,8 @@ fn state_folder_in_use_is_rejected() {
 fn private_keys_are_not_readable_in_the_files() {
     let state = State::new();
     let store = state.open().unwrap();
-    store.put_authority(PEM.as_bytes()).unwrap();
-    store.put_service_certificate(&certificate("shop/a", "1")).unwrap();
+    mesh_state(&store).put_authority(PEM.as_bytes()).unwrap();
+    mesh_state(&store).put_service_certificate(&certificate("shop/a", "1")).unwrap();
     store.put_policy(&policies::record("1"), [("a.toml", "in the clear")]).unwrap();
     drop(store);
     let raw = fs_err::read(state.database()).unwrap();
@@ -302,17 +313,17 @@ fn open_folder_with_other_files_is_rejected_unchanged() {
 fn sealed_value_does_not_open_in_a_different_place() {
     let state = State::new();
     let store = state.open().unwrap();
-    store.put_service_certificate(&certificate("shop/a", "1")).unwrap();
+    mesh_state(&store).put_service_certificate(&certificate("shop/a", "1")).unwrap();
     copy(&store, (SERVICE_CERTIFICATES, "shop/a"), (SERVICE_CERTIFICATES, "shop/b"));
-    assert_eq!(store.service_certificates().unwrap(), [certificate("shop/a", "1")]);
+    assert_eq!(mesh_state(&store).service_certificates().unwrap(), [certificate("shop/a", "1")]);
     copy(&store, (SERVICE_CERTIFICATES, "shop/a"), (AUTHORITY, "current"));
-    assert!(store.authority().is_err());
+    assert!(mesh_state(&store).authority().is_err());
     store.put_raw(AUTHORITY, "current", b"short").unwrap();
-    assert!(store.authority().is_err());
+    assert!(mesh_state(&store).authority().is_err());
     // Sealing the same plaintext twice gives different bytes.
-    store.put_authority(b"m").unwrap();
+    mesh_state(&store).put_authority(b"m").unwrap();
     let first = store.get_raw(AUTHORITY, "current").unwrap();
-    store.put_authority(b"m").unwrap();
+    mesh_state(&store).put_authority(b"m").unwrap();
     assert_ne!(store.get_raw(AUTHORITY, "current").unwrap(), first);
 }
 
@@ -325,14 +336,14 @@ fn newer_format_is_rejected_and_nothing_is_changed() {
     drop(store);
     let mark = fs_err::read(state.mark()).unwrap();
     let error = state.open().unwrap_err();
-    assert!(matches!(error, OpenError::NewerFormat { found: 4, known: 3, .. }), "{error}");
+    assert!(matches!(error, OpenError::NewerFormat { found: 5, known: 4, .. }), "{error}");
     let words = error.to_string();
-    assert!(words.contains("format 4") && words.contains("formats up to 3"), "{words}");
+    assert!(words.contains("format 5") && words.contains("formats up to 4"), "{words}");
     assert_eq!(fs_err::read(state.mark()).unwrap(), mark);
     // As the newer version would find it again.
     let database = redb::Database::open(state.database()).unwrap();
     let transaction = database.begin_write().unwrap();
-    transaction.open_table(META).unwrap().insert(open::FORMAT_KEY, b"3".as_slice()).unwrap();
+    transaction.open_table(META).unwrap().insert(open::FORMAT_KEY, b"4".as_slice()).unwrap();
     transaction.commit().unwrap();
     drop(database);
     assert_eq!(state.open().unwrap().join_records().unwrap(), [record(1)]);
@@ -395,7 +406,7 @@ fn join_record_of_old_format_is_read_and_removals_persist() {
         "JSON omits an empty `revoked`"
     );
     let (table, key) = (JoinRecord::TABLE, old.id.to_string());
-    let value = Some(json.to_string().into_bytes());
+    let value = Some(json.to_string().into_bytes().into());
     let put = RecordChange { table, key, expected: ExpectedVersion::Absent, value };
     store.commit(&[put]).unwrap();
     for id in [2, 3, 4] {

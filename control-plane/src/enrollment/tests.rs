@@ -13,7 +13,7 @@ use ironmesh_cert::peer::VerifiedProxy;
 use ironmesh_cert::{MachineRequest, generate_proxy_key_and_csr};
 use ironmesh_config_settings::Settings;
 use ironmesh_enrollment::OneTimeToken;
-use ironmesh_store::{KeyEncryptionKey, Store};
+use ironmesh_store::{KeyEncryptionKey, MeshState, Store};
 use jiff::SignedDuration;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -25,7 +25,7 @@ use crate::test_disk::TestDisk;
 
 struct World {
     folder: TempDir,
-    store: Arc<Store>,
+    state: Arc<MeshState>,
     disk: Arc<TestDisk>,
     enroller: Arc<MachineEnrollment>,
     machines: Arc<Machines>,
@@ -45,13 +45,14 @@ fn world() -> World {
 }
 
 fn open(folder: TempDir) -> World {
-    let (key, state) = (folder.path().join("kek"), folder.path().join("state"));
-    let kek = KeyEncryptionKey::load_or_create(&key, Store::database_exists(&state)).unwrap();
-    let store = Arc::new(Store::open(&state, kek).unwrap());
+    let (key, path) = (folder.path().join("kek"), folder.path().join("state"));
+    let kek = KeyEncryptionKey::load_or_create(&key, Store::database_exists(&path)).unwrap();
+    let store = Arc::new(Store::open(&path, kek).unwrap());
+    let state = MeshState::new(Arc::<Store>::clone(&store));
     let (domain, now) = (Domain::default(), Timestamp::now());
     let mesh = Mesh { trust_domain: TrustDomain::new(domain.clone()), domain };
-    let authority = Authority::open(&*store, &mesh.trust_domain, now).unwrap();
-    let disk = Arc::new(TestDisk::new(Arc::clone(&store)));
+    let authority = Authority::open(&*state, &mesh.trust_domain, now).unwrap();
+    let disk = Arc::new(TestDisk::new(store));
     let machines = Arc::<Machines>::default();
     let enroller = Arc::new(MachineEnrollment {
         mesh,
@@ -59,7 +60,7 @@ fn open(folder: TempDir) -> World {
         register: Arc::new(Register::open(Arc::clone(&disk), now).unwrap()),
         tokens: Arc::new(TokenTable::open(Arc::clone(&disk)).unwrap()),
         alarms: Arc::default(),
-        journal: Journal::new(Arc::clone(&store)),
+        journal: Journal::new(Arc::clone(&state)),
         xds: XdsAddresses { listener: peer(1), advertise: vec![("cp".to_owned(), 15128)] },
         enrolling: Mutex::default(),
         hub: Arc::default(),
@@ -73,14 +74,14 @@ fn open(folder: TempDir) -> World {
         settings: watch::Sender::new(Settings::default().reloadable()).subscribe(),
         azure: joins(&machines),
     });
-    World { folder, store, disk, enroller, machines, now }
+    World { folder, state, disk, enroller, machines, now }
 }
 
 impl World {
     /// The same state after a restart of the control plane.
     fn restarted(self) -> Self {
-        let Self { folder, store, disk, enroller, .. } = self;
-        drop((store, disk, enroller));
+        let Self { folder, state, disk, enroller, .. } = self;
+        drop((state, disk, enroller));
         open(folder)
     }
 
@@ -451,7 +452,7 @@ fn journal_names_each_enrollment_renewal_and_rejection() {
     world.renew(&first.certificate, &request, SignedDuration::from_mins(1)).unwrap();
     world.join(&token, &self::request(), peer(66), AT_ONCE).unwrap_err();
     world.enroller.journal.flush();
-    let (entries, _) = world.store.journal(&JournalQuery::default()).unwrap();
+    let (entries, _) = world.state.journal(&JournalQuery::default()).unwrap();
     let of = |kind: JournalKind| entries.iter().filter(move |entry| entry.kind == kind);
     let rejected: Vec<_> = of(JournalKind::Enroll).filter(|entry| entry.is_rejected()).collect();
     assert_eq!((of(JournalKind::Enroll).count(), rejected.len()), (2, 1));

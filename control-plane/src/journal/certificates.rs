@@ -9,7 +9,7 @@ use ironmesh_catalog::{
     Actor, CertificateStore, JournalEntry, JournalKind, JournalSubject, ServiceAccount,
     ServiceCertificate, ServiceName, StoreError,
 };
-use ironmesh_store::Store;
+use ironmesh_store::MeshState;
 use jiff::Timestamp;
 
 use super::{Journal, few};
@@ -77,18 +77,18 @@ impl Issued {
 /// The certificates of the store, each of which is recorded when it is stored.
 #[derive(Debug)]
 pub(crate) struct RecordedCertificates {
-    pub(crate) store: Arc<Store>,
+    pub(crate) state: Arc<MeshState>,
     pub(crate) journal: Journal,
 }
 
 impl CertificateStore for RecordedCertificates {
     fn authority(&self) -> Result<Option<Vec<u8>>, StoreError> {
-        self.store.authority()
+        self.state.authority()
     }
 
     fn put_authority(&self, material: &[u8]) -> Result<(), StoreError> {
-        let is_new = self.store.authority()?.is_none();
-        self.store.put_authority(material)?;
+        let is_new = self.state.authority()?.is_none();
+        self.state.put_authority(material)?;
         let name = if is_new { "root" } else { "intermediate" };
         let subject = JournalSubject { name: Some(name.to_owned()), ..JournalSubject::default() };
         let (kind, who) = (JournalKind::Authority, Actor::ControlPlane);
@@ -98,11 +98,11 @@ impl CertificateStore for RecordedCertificates {
     }
 
     fn service_certificates(&self) -> Result<Vec<ServiceCertificate>, StoreError> {
-        self.store.service_certificates()
+        self.state.service_certificates()
     }
 
     fn put_service_certificate(&self, certificate: &ServiceCertificate) -> Result<(), StoreError> {
-        self.store.put_service_certificate(certificate)?;
+        self.state.put_service_certificate(certificate)?;
         self.journal.record_issued(CertificateHolder::Account(certificate.account.clone()), 1);
         Ok(())
     }

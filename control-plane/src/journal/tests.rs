@@ -4,7 +4,7 @@ use std::path::Path;
 
 use ironmesh_admin::{BootstrapRequest, BootstrapResponse, EnrolledProxy, Operator};
 use ironmesh_catalog::{CertificateHistory, CertificateStore, Secret, ServiceCertificate};
-use ironmesh_store::KeyEncryptionKey;
+use ironmesh_store::{KeyEncryptionKey, Store};
 use tempfile::TempDir;
 use tokio::time::{Instant, timeout};
 
@@ -12,16 +12,16 @@ use super::certificates::MAX_HOLDERS;
 use super::pending::MAX_PENDING;
 use super::*;
 
-fn store(folder: &Path) -> Arc<Store> {
+fn state(folder: &Path) -> Arc<MeshState> {
     let state = folder.join("state");
     let exists = Store::database_exists(&state);
     let kek = KeyEncryptionKey::load_or_create(&folder.join("kek"), exists).unwrap();
-    Arc::new(Store::open(&state, kek).unwrap())
+    MeshState::new(Arc::new(Store::open(&state, kek).unwrap()))
 }
 
 fn open() -> (TempDir, Journal) {
     let folder = tempfile::tempdir().unwrap();
-    let journal = Journal::new(store(folder.path()));
+    let journal = Journal::new(state(folder.path()));
     (folder, journal)
 }
 
@@ -50,7 +50,7 @@ fn certificate(account: &str) -> ServiceCertificate {
 fn certificates_of_a_batch_are_one_entry_per_account() {
     let (_folder, journal) = open();
     let certificates =
-        RecordedCertificates { store: Arc::clone(&journal.0.store), journal: journal.clone() };
+        RecordedCertificates { state: Arc::clone(&journal.0.state), journal: journal.clone() };
     for account in ["shop/a", "shop/b", "shop/a"] {
         certificates.put_service_certificate(&certificate(account)).unwrap();
     }
@@ -87,7 +87,7 @@ fn batch_of_many_accounts_names_only_some_of_them() {
 fn new_authority_and_renewed_intermediate_are_told_apart() {
     let (_folder, journal) = open();
     let certificates =
-        RecordedCertificates { store: Arc::clone(&journal.0.store), journal: journal.clone() };
+        RecordedCertificates { state: Arc::clone(&journal.0.state), journal: journal.clone() };
     certificates.put_authority(b"1").unwrap();
     certificates.put_authority(b"2").unwrap();
     journal.write();

@@ -11,7 +11,7 @@ use ironmesh_catalog::{
 };
 use ironmesh_cert::{Authority, ClockReading, ServiceCertificates};
 use ironmesh_config_settings::{ReloadableSettings, Settings};
-use ironmesh_store::Store;
+use ironmesh_store::MeshState;
 use ironmesh_xds_compile::{Changes, Compiler};
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -38,7 +38,7 @@ pub(super) struct Sources {
 pub(super) struct SnapshotBuilder {
     mesh: Mesh,
     settings: ReloadableSettings,
-    store: Arc<Store>,
+    state: Arc<MeshState>,
     authority: Arc<Mutex<Authority>>,
     certificates: ServiceCertificates,
     /// The stored TCP authorization of service ports.
@@ -61,19 +61,19 @@ impl SnapshotBuilder {
     pub(super) fn new(
         mesh: Mesh,
         settings: &Settings,
-        store: Arc<Store>,
+        state: Arc<MeshState>,
         authority: Arc<Mutex<Authority>>,
         certificates: ServiceCertificates,
     ) -> Result<Self, StoreError> {
         Ok(Self {
-            stored_accesses: store.tcp_accesses()?,
-            revocation_lists: store.revocation_lists()?,
+            stored_accesses: state.tcp_accesses()?,
+            revocation_lists: state.revocation_lists()?,
             are_lists_stored: true,
             lists_failure: None,
             waiting: BTreeSet::new(),
             mesh,
             settings: settings.reloadable(),
-            store,
+            state,
             authority,
             certificates,
             generations: Generations::default(),
@@ -244,7 +244,7 @@ impl SnapshotBuilder {
 
     /// Stores the lists before peers get them. If the write fails, peers get them all the same, and each tick tries again.
     fn store_revocation_lists(&mut self, lists: &RevocationLists) {
-        let stored = self.store.put_revocation_lists(lists);
+        let stored = self.state.put_revocation_lists(lists);
         self.are_lists_stored = stored.is_ok();
         self.lists_failure = stored.err().map(|error| {
             let error = chain(&error);
@@ -264,7 +264,7 @@ impl SnapshotBuilder {
         if self.stored_accesses == *accesses {
             return;
         }
-        match self.store.put_tcp_accesses(accesses) {
+        match self.state.put_tcp_accesses(&self.stored_accesses, accesses) {
             Ok(()) => self.stored_accesses = accesses.clone(),
             Err(error) => {
                 tracing::error!(error = chain(&error), "cannot store the TCP authorization");

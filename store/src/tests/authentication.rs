@@ -1,11 +1,14 @@
 //! Records that were edited, moved, removed or replaced by an older copy outside of the store.
 
-use ironmesh_catalog::{CertificateStore, Domain, JoinRecord, TcpAccesses, TrustDomain};
-
-use super::{JoinRecords, State, certificate, copy, policies, record, table};
-use crate::database::{
-    ENDPOINTS, JOIN_RECORDS, META, POLICY, RECORD_VERSIONS, SERVICE_CERTIFICATES, Table,
+use ironmesh_catalog::{
+    Callers, CertificateStore, Domain, JoinRecord, TcpAccess, TcpAccesses, TrustDomain,
 };
+
+use super::{
+    JOIN_RECORDS, JoinRecords, MESH, SERVICE_CERTIFICATES, State, TCP_ACCESSES, certificate, copy,
+    mesh_state, policies, record, table,
+};
+use crate::database::{ENDPOINTS, META, POLICY, RECORD_VERSIONS, Table};
 use crate::{
     ExpectedVersion, QuarantinedRecord, Record as _, RecordChange, RecordError, RecordStore as _,
     Store,
@@ -64,7 +67,7 @@ fn moved_join_record_is_quarantined() {
 #[test]
 fn authentic_join_record_that_cannot_be_read_is_quarantined() {
     let store = State::new().open().unwrap();
-    let value = Some(b"{\"of a\": \"newer version\"}".to_vec());
+    let value = Some(b"{\"of a\": \"newer version\"}".to_vec().into());
     let (table, expected) = (JoinRecord::TABLE, ExpectedVersion::Absent);
     store.commit(&[RecordChange { table, key: "7".to_owned(), expected, value }]).unwrap();
     assert!(store.join_records().unwrap().is_empty());
@@ -128,39 +131,79 @@ fn edited_version_or_revision_costs_one_record_and_no_start() {
     assert!(store.put_join_record(&record(3)).unwrap() > last, "no version is used twice");
 }
 
+/// Accesses to these ports of one service, with this number of withdrawals each.
+pub(super) fn accesses(ports: &[(u16, u64)]) -> TcpAccesses {
+    let access = |(port, withdrawals): &(u16, u64)| {
+        let port = format!("shop/a|{port}").parse().unwrap();
+        let callers = Callers::These(["shop/b".parse().unwrap()].into());
+        let (withdrawn, named_before) = Default::default();
+        (port, TcpAccess { callers, withdrawals: *withdrawals, withdrawn, named_before })
+    };
+    let withdrawals = ports.iter().map(|(_, withdrawals)| *withdrawals).max().unwrap_or_default();
+    TcpAccesses { ports: ports.iter().map(access).collect(), withdrawals }
+}
+
 #[test]
-fn edited_values_of_other_tables_count_as_missing() {
+fn edited_values_and_records_count_as_missing() {
     let store = State::new().open().unwrap();
     store.put_policy(&policies::record("1"), [("a.toml", "# 1")]).unwrap();
     store.put_policy(&policies::record("2"), [("a.toml", "# 2")]).unwrap();
-    store.put_tcp_accesses(&TcpAccesses::default()).unwrap();
-    store.put_service_certificate(&certificate("shop/a", "1")).unwrap();
+    mesh_state(&store).put_service_certificate(&certificate("shop/a", "1")).unwrap();
     let newest = "policy/00000000000000000001";
     edit(&store, POLICY, newest);
-    edit(&store, POLICY, "tcp_accesses");
     edit(&store, SERVICE_CERTIFICATES, "shop/a");
     let last_good = store.last_good_policy().unwrap();
     assert_eq!(last_good, Some(vec![("a.toml".to_owned(), "# 1".to_owned())]));
-    assert_eq!(store.tcp_accesses().unwrap().withdrawals, 0);
-    assert!(store.service_certificates().unwrap().is_empty());
-    let expected =
-        [at("policy", newest), at("policy", "tcp_accesses"), at("service_certificates", "shop/a")];
-    assert_eq!(quarantined(&store), expected);
+    assert!(mesh_state(&store).service_certificates().unwrap().is_empty());
+    assert_eq!(quarantined(&store), [at("policy", newest), at("service_certificates", "shop/a")]);
     // The store accepts new records in their place.
     store.put_policy(&policies::record("3"), [("a.toml", "# 3")]).unwrap();
-    store.put_tcp_accesses(&TcpAccesses::default()).unwrap();
-    store.put_service_certificate(&certificate("shop/a", "2")).unwrap();
+    mesh_state(&store).put_service_certificate(&certificate("shop/a", "2")).unwrap();
     assert!(quarantined(&store).is_empty());
     let last_good = store.last_good_policy().unwrap();
     assert_eq!(last_good, Some(vec![("a.toml".to_owned(), "# 3".to_owned())]));
 }
 
 #[test]
+fn edited_tcp_access_costs_one_port() {
+    let store = State::new().open().unwrap();
+    let state = mesh_state(&store);
+    let (none, first) = (TcpAccesses::default(), accesses(&[(1, 1), (2, 5), (3, 1)]));
+    state.put_tcp_accesses(&none, &first).unwrap();
+    assert_eq!(state.tcp_accesses().unwrap(), first);
+    edit(&store, TCP_ACCESSES, "shop/a|1");
+    edit(&store, TCP_ACCESSES, "shop/a|3");
+    edit(&store, TCP_ACCESSES, "withdrawals");
+    let read = state.tcp_accesses().unwrap();
+    assert_eq!(read, accesses(&[(2, 5)]), "the count is at least that of each port");
+    let at_port = |port| at("tcp_accesses", &format!("shop/a|{port}"));
+    let withdrawals = at("tcp_accesses", "withdrawals");
+    assert_eq!(quarantined(&store), [at_port(1), at_port(3), withdrawals]);
+    // The next write replaces or removes what is not authentic.
+    let next = accesses(&[(1, 6), (2, 5)]);
+    state.put_tcp_accesses(&read, &next).unwrap();
+    assert_eq!(state.tcp_accesses().unwrap(), next);
+    assert!(quarantined(&store).is_empty());
+}
+
+#[test]
 fn edited_mesh_names_are_rejected() {
     let store = State::new().open().unwrap();
     let domain = Domain::default();
-    store.put_mesh(&domain, &TrustDomain::new(domain.clone())).unwrap();
-    edit(&store, META, "mesh");
-    let error = store.mesh().unwrap_err();
+    mesh_state(&store).put_mesh(&domain, &TrustDomain::new(domain.clone())).unwrap();
+    edit(&store, MESH, "current");
+    let error = mesh_state(&store).mesh().unwrap_err();
     assert!(error.source.to_string().contains("restore the state folder"), "{}", error.source);
+}
+
+#[test]
+fn older_authority_is_refused_and_never_counts_as_missing() {
+    let store = State::new().open().unwrap();
+    mesh_state(&store).put_authority(b"older").unwrap();
+    let older = store.get_raw(super::AUTHORITY, "current").unwrap().unwrap();
+    mesh_state(&store).put_authority(b"newer").unwrap();
+    store.put_raw(super::AUTHORITY, "current", &older).unwrap();
+    assert!(mesh_state(&store).authority().is_err());
+    store.remove_all(super::AUTHORITY, &["current".to_owned()]).unwrap();
+    assert!(mesh_state(&store).authority().is_err());
 }

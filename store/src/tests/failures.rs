@@ -5,13 +5,13 @@ use std::sync::Arc;
 use ironmesh_catalog::CertificateStore;
 use ironmesh_catalog::text::chain;
 
-use super::{JoinRecords, State, certificate, record};
+use super::{JoinRecords, State, certificate, mesh_state, record};
 use crate::{DatabaseFileFault, OpenError, Store, StoreHealth};
 
 /// A store with one certificate, on a disk that has failed once.
 fn store_after_failure(state: &State) -> Arc<Store> {
     let store = state.open().unwrap();
-    store.put_service_certificate(&certificate("shop/a", "1")).unwrap();
+    mesh_state(&store).put_service_certificate(&certificate("shop/a", "1")).unwrap();
     store.engine.file().faults.set_full(true);
     assert!(store.put_join_record(&record(1)).is_err());
     assert!(store.engine.file().faults.failed() > 0);
@@ -35,7 +35,7 @@ fn failed_write_is_reported_until_the_store_recovers() {
 
     store.recover().unwrap();
     assert_eq!(store.health(), StoreHealth::default());
-    assert_eq!(store.service_certificates().unwrap(), [certificate("shop/a", "1")]);
+    assert_eq!(mesh_state(&store).service_certificates().unwrap(), [certificate("shop/a", "1")]);
     store.put_join_record(&record(3)).unwrap();
     drop(store);
     let store = state.open().unwrap();

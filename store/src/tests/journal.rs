@@ -1,31 +1,38 @@
 //! The journal: numbers, bounds per kind, queries, and entries that were changed outside of the store.
 
+use std::sync::Arc;
+
 use ironmesh_catalog::{Actor, JournalEntry, JournalKind, JournalOutcome, JournalQuery};
 use jiff::Timestamp;
 
-use super::{State, copy};
-use crate::Store;
-use crate::database::JOURNAL;
+use super::{JOURNAL, State, copy};
 use crate::journal::MAX_OLDER;
+use crate::{RecordStore as _, Store, mesh_state};
 
 fn entry(kind: JournalKind, second: i64) -> JournalEntry {
     JournalEntry::new(Timestamp::from_second(second).unwrap(), kind, Actor::ControlPlane)
 }
 
-fn append(store: &Store, entries: &[(JournalKind, i64)]) {
+fn append(store: &Arc<Store>, entries: &[(JournalKind, i64)]) {
     let entries: Vec<_> = entries.iter().map(|(kind, second)| entry(*kind, *second)).collect();
-    store
+    super::mesh_state(store)
         .append_journal_within(&entries, |kind, _| if kind == JournalKind::Claim { 2 } else { 3 })
         .unwrap();
 }
 
+/// Stores an entry as a newer version may write it.
+fn put(store: &Store, key: &str, json: &str) {
+    let value = json.as_bytes().to_vec().into();
+    store.commit(&[mesh_state::put(crate::journal::JOURNAL, key, value)]).unwrap();
+}
+
 /// The numbers of the entries of a query.
-fn numbers(store: &Store, query: &JournalQuery) -> Vec<u64> {
-    let (entries, _) = store.journal(query).unwrap();
+fn numbers(store: &Arc<Store>, query: &JournalQuery) -> Vec<u64> {
+    let (entries, _) = super::mesh_state(store).journal(query).unwrap();
     entries.iter().map(|entry| entry.sequence).collect()
 }
 
-fn all(store: &Store) -> Vec<u64> {
+fn all(store: &Arc<Store>) -> Vec<u64> {
     numbers(store, &JournalQuery::default())
 }
 
@@ -50,7 +57,7 @@ fn numbers_continue_after_a_restart() {
     let store = state.open().unwrap();
     append(&store, &[(Claim, 3), (Claim, 4)]);
     assert_eq!(all(&store), [1, 3, 4]);
-    assert_eq!(store.journal(&JournalQuery::default()).unwrap().1, 4);
+    assert_eq!(super::mesh_state(&store).journal(&JournalQuery::default()).unwrap().1, 4);
 }
 
 #[test]
@@ -79,7 +86,9 @@ fn query_selects_by_time_kind_and_number() {
 fn query_since_a_time_does_not_read_what_is_far_older() {
     let store = State::new().open().unwrap();
     let append = |count: usize, second: i64| {
-        store.append_journal(&vec![entry(JournalKind::Revoke, second); count]).unwrap();
+        super::mesh_state(&store)
+            .append_journal(&vec![entry(JournalKind::Revoke, second); count])
+            .unwrap();
     };
     append(2, 10);
     // This one would be quarantined if it were read.
@@ -108,7 +117,7 @@ fn rejected_entries_displace_no_done_ones() {
     let rejected = JournalEntry { outcome, ..done.clone() };
     let append = |entries: &[JournalEntry]| {
         let bound = |_, is_rejected| if is_rejected { 2 } else { 1 };
-        store.append_journal_within(entries, bound).unwrap();
+        super::mesh_state(&store).append_journal_within(entries, bound).unwrap();
     };
     append(&[done, rejected.clone()]);
     append(&[rejected.clone(), rejected]);
@@ -122,7 +131,10 @@ fn store_of_a_version_without_a_journal_opens_with_an_empty_one() {
     let state = State::new();
     state.open().unwrap().drop_table(JOURNAL);
     let store = state.open().unwrap();
-    assert_eq!(store.journal(&JournalQuery::default()).unwrap(), (Vec::new(), 0));
+    assert_eq!(
+        super::mesh_state(&store).journal(&JournalQuery::default()).unwrap(),
+        (Vec::new(), 0)
+    );
     append(&store, &[(JournalKind::Revoke, 1)]);
     assert_eq!(all(&store), [1]);
 }
@@ -150,7 +162,7 @@ fn edited_or_moved_entry_is_quarantined_and_number_not_reused() {
 #[test]
 fn entry_of_unknown_kind_is_omitted_and_number_not_reused() {
     let store = State::new().open().unwrap();
-    store.put(JOURNAL, "00000000000000000001/rename", b"{\"of a\": \"newer version\"}").unwrap();
+    put(&store, "00000000000000000001/rename", "{\"of a\": \"newer version\"}");
     append(&store, &[(JournalKind::Revoke, 2)]);
     assert_eq!(all(&store), [2]);
 }
@@ -163,7 +175,7 @@ fn entry_of_a_newer_version_is_omitted_without_a_finding() {
         let unknown = known.replace(from, to);
         assert_ne!(unknown, known);
         let key = format!("{number:020}/revoke");
-        store.put(JOURNAL, &key, unknown.as_bytes()).unwrap();
+        put(&store, &key, &unknown);
     }
     append(&store, &[(JournalKind::Revoke, 3)]);
     assert_eq!(all(&store), [3]);

@@ -8,7 +8,8 @@ use ironmesh_catalog::{
     TrustDomain,
 };
 use ironmesh_store::{
-    ExpectedVersion, KeyEncryptionKey, RecordChange, RecordStore as _, RecordTable, Store,
+    ExpectedVersion, KeyEncryptionKey, MeshState, RecordChange, RecordStore as _, RecordTable,
+    Store,
 };
 use jiff::{SignedDuration, Timestamp};
 use rcgen::{
@@ -64,7 +65,7 @@ fn store(state: &Path) -> Store {
 
 /// Issues the certificate by the stored authority.
 fn issue(state: &Path, roots: String) -> Identity {
-    let material = store(state).authority().unwrap().unwrap();
+    let material = MeshState::new(Arc::new(store(state))).authority().unwrap().unwrap();
     let material: serde_json::Value = serde_json::from_slice(&material).unwrap();
     let part = |name: &str| material.get(name).unwrap().as_str().unwrap().to_owned();
     let certificate = part("intermediate_certificate");

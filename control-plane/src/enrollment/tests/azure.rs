@@ -226,7 +226,7 @@ fn foreign_subscription_is_rejected_without_a_look_up() {
     let error = world.enroller.join_attested(&attested, &enrollment, peer(5), world.now);
     assert!(problem(error.unwrap_err()).contains(&attested.subscription_id.to_string()));
     world.enroller.journal.flush();
-    let (entries, _) = world.store.journal(&JournalQuery::default()).unwrap();
+    let (entries, _) = world.state.journal(&JournalQuery::default()).unwrap();
     let enrolls = entries.iter().filter(|entry| entry.kind == JournalKind::Enroll).count();
     assert_eq!(enrolls, 0, "strangers must not displace entries");
 }
@@ -273,7 +273,7 @@ fn reimaged_machine_joins_again_and_replaces_its_proxy() {
     assert!(world.record(second.id).revoked.is_none());
     assert!(world.findings().is_empty());
     world.enroller.journal.flush();
-    let (entries, _) = world.store.journal(&JournalQuery::default()).unwrap();
+    let (entries, _) = world.state.journal(&JournalQuery::default()).unwrap();
     let revokes = entries.iter().filter(|entry| entry.kind == JournalKind::Revoke).count();
     assert_eq!(revokes, 1);
     // The new disk is bound in turn.
@@ -340,7 +340,7 @@ fn journal_names_the_attested_machine() {
     world.join_azure(&request(), AT_ONCE).unwrap();
     world.join_azure(&request(), AT_ONCE).unwrap_err();
     world.enroller.journal.flush();
-    let (entries, _) = world.store.journal(&JournalQuery::default()).unwrap();
+    let (entries, _) = world.state.journal(&JournalQuery::default()).unwrap();
     let who = Actor::Machine { token: None, vm_id: Some(vm_id()) };
     let of_machine: Vec<_> = entries.iter().filter(|entry| entry.who == who).collect();
     assert_eq!(of_machine.len(), 2);

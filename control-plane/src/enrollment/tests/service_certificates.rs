@@ -65,7 +65,7 @@ fn account_of_a_service_certificate_follows_from_record_and_policy() {
         assert!((21..=27).contains(&life.as_hours()), "{life:?}");
     }
     world.enroller.journal.flush();
-    let (entries, _) = world.store.journal(&JournalQuery::default()).unwrap();
+    let (entries, _) = world.state.journal(&JournalQuery::default()).unwrap();
     let entries = entries.iter().filter(|entry| entry.kind == JournalKind::Certificate);
     let counts: Vec<_> =
         entries.filter_map(|e| Some((e.subject.account.clone()?.to_string(), e.count))).collect();
@@ -84,7 +84,7 @@ fn service_certificate_of_another_account_is_rejected_and_recorded() {
         assert!(text.contains("no service of proxy bookstore-1"), "{text}");
     }
     world.enroller.journal.flush();
-    let (entries, _) = world.store.journal(&JournalQuery::default()).unwrap();
+    let (entries, _) = world.state.journal(&JournalQuery::default()).unwrap();
     let rejected = entries.iter().filter(|entry| entry.is_rejected()).collect::<Vec<_>>();
     assert!(!rejected.is_empty());
     assert_eq!(

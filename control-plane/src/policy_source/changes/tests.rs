@@ -2,6 +2,8 @@ use ironmesh_catalog::JournalQuery;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
+use ironmesh_store::MeshState;
+
 use super::super::tests::store;
 use super::*;
 
@@ -15,7 +17,7 @@ struct Recorded {
 impl Recorded {
     async fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
-        let journal = Journal::new(store(root.path()));
+        let journal = Journal::new(MeshState::new(store(root.path())));
         // After its end, entries are written when they are recorded.
         let ended = CancellationToken::new();
         ended.cancel();

@@ -7,7 +7,7 @@ use ironmesh_catalog::{CertificateStore, Domain, JoinRecord, Mesh, ProxyId, Trus
 use ironmesh_cert::{Authority, ServiceCertificates};
 use ironmesh_config_language::{Document, load_documents};
 use ironmesh_config_settings::Settings;
-use ironmesh_store::{KeyEncryptionKey, Store};
+use ironmesh_store::{KeyEncryptionKey, MeshState, Store};
 use ironmesh_xds_server::Hub;
 use ironmesh_xds_server::simulated::SimulatedClient;
 use ironmesh_xds_wire::Node;
@@ -65,13 +65,14 @@ impl Harness {
 
     fn in_folder(folder: TempDir, policy: &str, endpoints: EndpointsOptions) -> Self {
         let now = Timestamp::now();
-        let state = folder.path().join("state");
-        let exists = Store::database_exists(&state);
+        let path = folder.path().join("state");
+        let exists = Store::database_exists(&path);
         let kek = KeyEncryptionKey::load_or_create(&folder.path().join("kek"), exists).unwrap();
-        let store = Arc::new(Store::open(&state, kek).unwrap());
+        let store = Arc::new(Store::open(&path, kek).unwrap());
+        let state = MeshState::new(Arc::<Store>::clone(&store));
         let trust_domain = TrustDomain::new(Domain::default());
-        let authority = Authority::open(&*store, &trust_domain, now).unwrap();
-        let certificate_store: Arc<dyn CertificateStore> = Arc::<Store>::clone(&store);
+        let authority = Authority::open(&*state, &trust_domain, now).unwrap();
+        let certificate_store: Arc<dyn CertificateStore> = Arc::<MeshState>::clone(&state);
         let certificates = ServiceCertificates::open(Arc::clone(&certificate_store)).unwrap();
         let disk = Arc::new(TestDisk::new(Arc::clone(&store)));
         let register = Arc::new(Register::open(Arc::clone(&disk), now).unwrap());
@@ -83,6 +84,7 @@ impl Harness {
             Mesh { domain: Domain::default(), trust_domain },
             &Settings::default(),
             store,
+            state,
             certificate_store,
             Arc::new(Mutex::new(authority)),
             certificates,

@@ -1,0 +1,127 @@
+//! The durable state that all control planes of a mesh share, in records: the names of the mesh, certificates, TCP
+//! accesses, certificate revocation lists, the journal.
+//!
+//! Join records and tokens are in the same store of records, and their users keep their tables themselves. What one
+//! control plane can read again from its sources is not here: policies and endpoints are in its own [`crate::Store`].
+
+use std::sync::Arc;
+
+use ironmesh_catalog::{Domain, RevocationLists, StoreError, TrustDomain};
+use parking_lot::Mutex;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use zeroize::Zeroizing;
+
+use crate::database::Failure;
+use crate::journal::JournalIndex;
+use crate::record_store::{
+    ExpectedVersion, RecordBytes, RecordChange, RecordError, RecordStore, TableName,
+};
+
+/// The domain and the trust domain.
+pub(crate) const MESH: TableName = TableName("mesh");
+pub(crate) const REVOCATION_LISTS: TableName = TableName("revocation_lists");
+
+/// The one key of a table with one record.
+pub(crate) const CURRENT: &str = "current";
+
+/// The state that all control planes of a mesh share.
+#[derive(Debug)]
+pub struct MeshState {
+    pub(crate) records: Arc<dyn RecordStore>,
+    /// The numbers of the stored journal entries; none before the first append.
+    pub(crate) journal_index: Mutex<Option<JournalIndex>>,
+}
+
+impl MeshState {
+    /// The state in this store of records.
+    pub fn new(records: Arc<dyn RecordStore>) -> Arc<Self> {
+        Arc::new(Self { records, journal_index: Mutex::default() })
+    }
+
+    /// The domain and the trust domain of the mesh, since its first start. The caller compares them with the
+    /// settings.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the stored names are not authentic. They have no default: they are in all certificates, and in all
+    /// bootstraps.
+    pub fn mesh(&self) -> Result<Option<(Domain, TrustDomain)>, StoreError> {
+        let read = || -> Result<_, Failure> {
+            let stored = self.records.get(MESH, CURRENT).map_err(|error| match error {
+                RecordError::Corrupt(_) => Failure::from(
+                    "the stored names were changed outside of `ironmesh serve`: restore the state folder from your backup",
+                ),
+                other => other.into(),
+            })?;
+            Ok(stored.map(|stored| serde_json::from_slice(&stored.value)).transpose()?)
+        };
+        read().map_err(|e| StoreError::new("read the mesh identity", e))
+    }
+
+    /// Stores the domain and the trust domain of the mesh. They can never change, since every certificate and
+    /// every proxy's bootstrap contains them.
+    pub fn put_mesh(&self, domain: &Domain, trust_domain: &TrustDomain) -> Result<(), StoreError> {
+        const OPERATION: &str = "store the mesh identity";
+        match self.mesh()? {
+            None => self
+                .put_json(MESH, CURRENT, &(domain, trust_domain))
+                .map_err(|e| StoreError::new(OPERATION, e)),
+            Some((d, t)) if (&d, &t) == (domain, trust_domain) => Ok(()),
+            Some((d, t)) => Err(StoreError::new(
+                OPERATION,
+                format!("it is fixed since the first start: domain `{d}`, trust domain `{t}`"),
+            )),
+        }
+    }
+
+    /// Stores the certificate revocation lists, before peers get them.
+    pub fn put_revocation_lists(&self, lists: &RevocationLists) -> Result<(), StoreError> {
+        self.put_json(REVOCATION_LISTS, CURRENT, lists)
+            .map_err(|e| StoreError::new("store the certificate revocation lists", e))
+    }
+
+    /// The certificate revocation lists that were signed last; none if they are not authentic.
+    pub fn revocation_lists(&self) -> Result<Option<RevocationLists>, StoreError> {
+        self.get_json(REVOCATION_LISTS, CURRENT)
+            .map_err(|e| StoreError::new("read the certificate revocation lists", e))
+    }
+
+    /// The value of a record; none if it is quarantined.
+    fn get_json<T: DeserializeOwned>(
+        &self,
+        table: TableName,
+        key: &str,
+    ) -> Result<Option<T>, Failure> {
+        match self.records.get(table, key) {
+            Ok(None) => Ok(None),
+            Ok(Some(stored)) => Ok(Some(serde_json::from_slice(&stored.value)?)),
+            Err(_) if self.records.quarantined(table).contains(key) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn put_json<T: Serialize + ?Sized>(
+        &self,
+        table: TableName,
+        key: &str,
+        value: &T,
+    ) -> Result<(), Failure> {
+        self.records.commit(&[put(table, key, json(value)?)])?;
+        Ok(())
+    }
+}
+
+/// Stores a value in place of any.
+pub(crate) fn put(table: TableName, key: impl Into<String>, value: RecordBytes) -> RecordChange {
+    RecordChange { table, key: key.into(), expected: ExpectedVersion::Any, value: Some(value) }
+}
+
+/// Removes any value.
+pub(crate) fn remove(table: TableName, key: impl Into<String>) -> RecordChange {
+    RecordChange { table, key: key.into(), expected: ExpectedVersion::Any, value: None }
+}
+
+pub(crate) fn json<T: Serialize + ?Sized>(value: &T) -> Result<RecordBytes, Failure> {
+    Ok(Zeroizing::new(serde_json::to_vec(value)?))
+}
