@@ -91,13 +91,33 @@ fn place(format: u32, table: &str, key: &str) -> Vec<u8> {
     place
 }
 
-/// A key for one purpose, derived from the key-encryption key.
+/// A key of authentication for one purpose, derived from the key-encryption key.
 pub(crate) fn derive(kek: &KeyEncryptionKey, purpose: &[u8]) -> Result<hmac::Key, KeyDerivation> {
-    let derived = hkdf::Salt::new(hkdf::HKDF_SHA256, b"ironmesh-store").extract(kek.bytes());
+    let derived = hkdf::Salt::new(hkdf::HKDF_SHA256, SALT).extract(kek.bytes());
     let purpose = [purpose];
     let key = derived.expand(&purpose, hmac::HMAC_SHA256).map_err(|_| KeyDerivation)?;
     Ok(key.into())
 }
+
+/// Fills `bytes` for one purpose, derived from the key-encryption key.
+pub(crate) fn expand(
+    kek: &KeyEncryptionKey,
+    purpose: &[u8],
+    bytes: &mut [u8],
+) -> Result<(), KeyDerivation> {
+    struct Length(usize);
+    impl hkdf::KeyType for Length {
+        fn len(&self) -> usize {
+            self.0
+        }
+    }
+    let derived = hkdf::Salt::new(hkdf::HKDF_SHA256, SALT).extract(kek.bytes());
+    let purpose = [purpose];
+    let key = derived.expand(&purpose, Length(bytes.len())).map_err(|_| KeyDerivation)?;
+    key.fill(bytes).map_err(|_| KeyDerivation)
+}
+
+const SALT: &[u8] = b"ironmesh-store";
 
 /// No key could be derived.
 #[derive(Debug, thiserror::Error)]

@@ -29,6 +29,7 @@ mod entries;
 mod file;
 mod health;
 mod high_water;
+mod identity;
 mod journal;
 mod key;
 mod mesh_state;
@@ -37,26 +38,31 @@ mod open;
 mod policies;
 mod private_file;
 mod quarantine;
+mod record_cipher;
 mod record_store;
 mod record_table;
 mod record_watch;
 mod seal;
+mod set_digest;
 mod tcp_accesses;
 
 pub use database::Store;
 pub use file::DatabaseFileFault;
 pub use health::StoreHealth;
 pub use high_water::HighWaterFault;
+pub use identity::{KeyId, MeshId};
 pub use key::{KeyEncryptionKey, KeyError, KeyOrigin};
 pub use mesh_state::MeshState;
 pub use open::OpenError;
 pub use quarantine::QuarantinedRecord;
+pub use record_cipher::{CipherFault, RecordCipher, SealedFault};
 pub use record_store::{
     ExpectedVersion, KeyedRecords, Order, RecordAddress, RecordBytes, RecordChange, RecordError,
     RecordStore, RecordVersion, RecordVisitor, TableName, Versioned,
 };
 pub use record_table::{Record, RecordTable};
 pub use record_watch::{RecordWatch, RecordWatchSender, TableChanges};
+pub use set_digest::{SetDigest, SetElement};
 
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,7 @@ mod high_water;
 mod journal;
 mod migration;
 mod policies;
+mod record_cipher;
 mod records;
 
 use std::os::unix::fs::PermissionsExt;
