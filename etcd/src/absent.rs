@@ -7,7 +7,10 @@
 )]
 
 use crate::error::{EtcdError, SessionError};
+use crate::key_event::WatchNews;
 use crate::options::EtcdOptions;
+use crate::pages::Page;
+use crate::transaction::{Condition, TransactionOutcome, Write};
 
 pub(crate) enum Credentials {}
 
@@ -18,6 +21,10 @@ pub enum Session {}
 /// A watch of one key.
 #[derive(Debug)]
 pub enum Watch {}
+
+/// A watch of all keys with a prefix.
+#[derive(Debug)]
+pub enum EventWatch {}
 
 /// A key and its value.
 #[derive(Debug, PartialEq, Eq)]
@@ -50,7 +57,48 @@ impl Session {
         match *self {}
     }
 
-    /// Lists all keys with `prefix`, the last written first, and the revision of etcd of the answer.
+    /// Reads `key` as this member has it, which may be outdated. It needs no leader and no quorum, so its answer tells of
+    /// permissions also during an outage of others.
+    pub async fn get_stale(&mut self, _: &str) -> Result<Option<KeyValue>, SessionError> {
+        match *self {}
+    }
+
+    /// Reads at most `limit` keys from `from` up to `end`, exclusively, in their order: as they are, or were `at` a
+    /// revision of etcd.
+    pub async fn page(
+        &mut self,
+        _: &str,
+        _: &str,
+        _: i64,
+        _: Option<i64>,
+    ) -> Result<Page, SessionError> {
+        match *self {}
+    }
+
+    /// Lists all keys with `prefix` in their order, so many at once, and the revision of etcd at which they were so.
+    pub async fn list_in_pages(
+        &mut self,
+        _: &str,
+        _: i64,
+    ) -> Result<(Vec<KeyValue>, i64), SessionError> {
+        match *self {}
+    }
+
+    /// Makes all writes in one transaction, if all conditions hold.
+    pub async fn transact(
+        &mut self,
+        _: Vec<Condition>,
+        _: Vec<Write>,
+    ) -> Result<TransactionOutcome, SessionError> {
+        match *self {}
+    }
+
+    /// Watches all keys with `prefix` from the revision `from` of etcd on.
+    pub async fn watch_prefix(&mut self, _: &str, _: i64) -> Result<EventWatch, SessionError> {
+        match *self {}
+    }
+
+    /// Lists all keys with `prefix`, the last written first, and the revision of etcd at which they were so.
     pub async fn list(&mut self, _: &str) -> Result<(Vec<KeyValue>, i64), SessionError> {
         match *self {}
     }
@@ -120,6 +168,18 @@ impl Watch {
     /// ended: the connection is lost, the member has no leader, or the start revision has been compacted.
     /// Cancel-safe.
     pub async fn changed(&mut self) -> bool {
+        match *self {}
+    }
+}
+
+impl EventWatch {
+    /// Waits for the changes of the next revision of etcd, or for news of the watch itself. Cancel-safe.
+    pub async fn next(&mut self) -> WatchNews {
+        match *self {}
+    }
+
+    /// Asks etcd for a notification of progress, which proves that the watch works.
+    pub async fn request_progress(&mut self) -> bool {
         match *self {}
     }
 }

@@ -9,14 +9,16 @@ use crate::options::EtcdOptions;
 pub enum EtcdError {
     /// This build has no etcd client.
     #[error(
-        "this ironmesh is built without etcd: build it with its default features, or take `[policy.etcd]` out of the settings"
+        "this ironmesh is built without etcd: build it with its default features, or take etcd out of the settings"
     )]
     NotBuiltIn,
     /// A file that the settings name cannot be read.
-    #[error("cannot read the file of `{key}` in `[policy.etcd]`")]
+    #[error("cannot read the file of `{key}` in `{section}`")]
     File {
         /// The setting that names it.
         key: &'static str,
+        /// Its section of the settings.
+        section: &'static str,
         /// The error of the system, with the file.
         #[source]
         source: io::Error,

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 /// The options of a connection to a cluster, with the prefix of the keys in use. No value is a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EtcdOptions {
+    /// The section of the settings with these options, such as `[policy.etcd]`, for errors.
+    pub section: &'static str,
     /// The endpoints: `http://host:port` or `https://host:port`, all with one scheme; at least one.
     pub endpoints: Vec<String>,
     /// The prefix of all keys: an absolute path without a slash at its end.

@@ -1,4 +1,6 @@
-//! A session with one endpoint of etcd, and its requests. Only this module names etcd's client.
+//! A session with one endpoint of etcd, and its requests. Only this module and those below it name etcd's client.
+
+mod event_watch;
 
 use std::fmt;
 use std::path::Path;
@@ -15,12 +17,25 @@ use tokio::time::timeout;
 use tonic::Code;
 use tonic::transport::Endpoint;
 
+pub use event_watch::EventWatch;
+
 use crate::error::{EtcdError, SessionError};
 use crate::options::EtcdOptions;
+use crate::pages::Page;
+use crate::transaction::{Condition, TransactionOutcome, Write};
 
 /// The most time for connecting and for each request. A cluster without a leader delays its answers for
 /// longer.
 const PATIENCE: Duration = Duration::from_secs(3);
+
+/// The most bytes of an answer. etcd accepts values of 1.5 MiB by default, and an answer has several.
+const MAX_ANSWER: usize = 64 * 1024 * 1024;
+
+/// How many keys of a listing are read at once, so that the largest values are below the limit together.
+const LISTED: i64 = 32;
+
+/// How often a listing is begun that compactions interrupt.
+const LISTINGS: usize = 3;
 
 /// The idle time after which the session pings the endpoint, and the most time until the answer.
 const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(5));
@@ -40,7 +55,7 @@ pub struct Session {
 }
 
 /// A key and its value.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(PartialEq, Eq)]
 pub struct KeyValue {
     /// The key.
     pub key: String,
@@ -61,6 +76,17 @@ impl fmt::Debug for Session {
     }
 }
 
+/// The value may be secret, so only its length is shown.
+impl fmt::Debug for KeyValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyValue")
+            .field("key", &self.key)
+            .field("bytes", &self.value.len())
+            .field("modified", &self.modified)
+            .finish()
+    }
+}
+
 impl fmt::Debug for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Watch").finish_non_exhaustive()
@@ -69,10 +95,12 @@ impl fmt::Debug for Watch {
 
 impl Credentials {
     pub(crate) fn read(options: &EtcdOptions) -> Result<Self, EtcdError> {
-        let file =
-            |key, path: &Path| fs_err::read(path).map_err(|source| EtcdError::File { key, source });
+        let section = options.section;
+        let file = |key, path: &Path| {
+            fs_err::read(path).map_err(|source| EtcdError::File { key, section, source })
+        };
         let text = |key, path: &Path| {
-            fs_err::read_to_string(path).map_err(|source| EtcdError::File { key, source })
+            fs_err::read_to_string(path).map_err(|source| EtcdError::File { key, section, source })
         };
         let ca = options.ca.as_deref().map(|path| file("ca", path)).transpose()?;
         let identity = options.identity.as_ref().map(|(certificate, key)| {
@@ -121,9 +149,9 @@ impl Session {
         let client = within(Client::from_channel(Channel::Tonic(channel), Some(options))).await?;
         let client = client.map_err(|error| failed(error, "log in"))?;
         Ok(Self {
-            kv: client.kv_client(),
+            kv: client.kv_client().max_decoding_message_size(MAX_ANSWER),
             lease: client.lease_client(),
-            watch: client.watch_client(),
+            watch: client.watch_client().max_decoding_message_size(MAX_ANSWER),
         })
     }
 
@@ -141,14 +169,107 @@ impl Session {
         Ok((entry, revision))
     }
 
-    /// Lists all keys with `prefix`, the last written first, and the revision of etcd of the answer.
-    pub async fn list(&mut self, prefix: &str) -> Result<(Vec<KeyValue>, i64), SessionError> {
-        let answer = within(self.kv.get(prefix, Some(GetOptions::new().with_prefix()))).await?;
+    /// Reads `key` as this member has it, which may be outdated. It needs no leader and no quorum, so its answer tells of
+    /// permissions also during an outage of others.
+    pub async fn get_stale(&mut self, key: &str) -> Result<Option<KeyValue>, SessionError> {
+        let options = GetOptions::new().with_serializable();
+        let answer = within(self.kv.get(key, Some(options))).await?;
         let mut answer = answer.map_err(|error| failed(error, "read"))?;
-        let revision = answer.header().map_or(0, etcd_client::ResponseHeader::revision);
-        let mut entries: Vec<_> = answer.take_kvs().into_iter().map(KeyValue::new).collect();
+        Ok(answer.take_kvs().into_iter().next().map(KeyValue::new))
+    }
+
+    /// Reads at most `limit` keys from `from` up to `end`, exclusively, in their order: as they are, or were `at` a
+    /// revision of etcd.
+    pub async fn page(
+        &mut self,
+        from: &str,
+        end: &str,
+        limit: i64,
+        at: Option<i64>,
+    ) -> Result<Page, SessionError> {
+        let options =
+            GetOptions::new().with_range(end).with_limit(limit).with_revision(at.unwrap_or(0));
+        let answer = within(self.kv.get(from, Some(options))).await?;
+        let mut answer = answer.map_err(|error| failed(error, "read"))?;
+        let newest = answer.header().map_or(0, etcd_client::ResponseHeader::revision);
+        let revision = at.unwrap_or(newest);
+        let has_more = answer.more();
+        let entries = answer.take_kvs().into_iter().map(KeyValue::new).collect();
+        Ok(Page { entries, revision, has_more })
+    }
+
+    /// Lists all keys with `prefix`, the last written first, and the revision of etcd at which they were so.
+    pub async fn list(&mut self, prefix: &str) -> Result<(Vec<KeyValue>, i64), SessionError> {
+        let (mut entries, revision) = self.list_in_pages(prefix, LISTED).await?;
         entries.sort_by_key(|entry| std::cmp::Reverse(entry.modified));
         Ok((entries, revision))
+    }
+
+    /// Lists all keys with `prefix` in their order, so many at once, and the revision of etcd at which they were so.
+    pub async fn list_in_pages(
+        &mut self,
+        prefix: &str,
+        limit: i64,
+    ) -> Result<(Vec<KeyValue>, i64), SessionError> {
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            match self.try_list(prefix, limit).await {
+                // A compaction between two pages: the revision of the first one is gone.
+                Err(SessionError::Compacted) if attempts < LISTINGS => {}
+                listed => return listed,
+            }
+        }
+    }
+
+    async fn try_list(
+        &mut self,
+        prefix: &str,
+        limit: i64,
+    ) -> Result<(Vec<KeyValue>, i64), SessionError> {
+        let end = end_of(prefix);
+        let mut page = self.page(prefix, &end, limit, None).await?;
+        let mut entries = Vec::new();
+        loop {
+            let last = page.entries.last().map(|entry| entry.key.clone());
+            entries.append(&mut page.entries);
+            let Some(last) = last.filter(|_| page.has_more) else {
+                return Ok((entries, page.revision));
+            };
+            page = self.page(&format!("{last}\0"), &end, limit, Some(page.revision)).await?;
+        }
+    }
+
+    /// Makes all writes in one transaction, if all conditions hold.
+    ///
+    /// # Errors
+    ///
+    /// After [`SessionError::Unavailable`] it is unknown whether the writes were made, or still will be.
+    pub async fn transact(
+        &mut self,
+        conditions: Vec<Condition>,
+        writes: Vec<Write>,
+    ) -> Result<TransactionOutcome, SessionError> {
+        let compare = |condition| match condition {
+            Condition::Modified { key, revision } => {
+                Compare::mod_revision(key, CompareOp::Equal, revision)
+            }
+            Condition::Value { key, value } => Compare::value(key, CompareOp::Equal, value),
+        };
+        let operation = |write| match write {
+            Write::Put { key, value, lease } => {
+                let options = PutOptions::new().with_lease(lease.unwrap_or(0));
+                TxnOp::put(key, value, Some(options))
+            }
+            Write::Delete { key } => TxnOp::delete(key, None),
+        };
+        let compares: Vec<_> = conditions.into_iter().map(compare).collect();
+        let operations: Vec<_> = writes.into_iter().map(operation).collect();
+        let transaction = Txn::new().when(compares).and_then(operations);
+        let done = within(self.kv.txn(transaction)).await?;
+        let done = done.map_err(|error| failed(error, "write"))?;
+        let revision = done.header().map_or(0, etcd_client::ResponseHeader::revision);
+        Ok(TransactionOutcome { succeeded: done.succeeded(), revision })
     }
 
     /// Grants a lease of so many seconds: keys under it end with it.
@@ -190,7 +311,7 @@ impl Session {
         value: &[u8],
         lease: i64,
     ) -> Result<bool, SessionError> {
-        let is_free = Compare::create_revision(key, CompareOp::Equal, 0);
+        let is_free = Condition::Modified { key: key.to_owned(), revision: 0 };
         self.put_if(is_free, key, value, lease).await
     }
 
@@ -202,19 +323,20 @@ impl Session {
         value: &[u8],
         lease: i64,
     ) -> Result<bool, SessionError> {
-        self.put_if(Compare::value(other, CompareOp::Equal, holds), key, value, lease).await
+        let holds = Condition::Value { key: other.to_owned(), value: holds.as_bytes().to_vec() };
+        self.put_if(holds, key, value, lease).await
     }
 
     async fn put_if(
         &mut self,
-        condition: Compare,
+        condition: Condition,
         key: &str,
         value: &[u8],
         lease: i64,
     ) -> Result<bool, SessionError> {
-        let put = TxnOp::put(key, value, Some(PutOptions::new().with_lease(lease)));
-        let done = within(self.kv.txn(Txn::new().when([condition]).and_then([put]))).await?;
-        Ok(done.map_err(|error| failed(error, "write"))?.succeeded())
+        let (key, value) = (key.to_owned(), value.to_vec());
+        let put = Write::Put { key, value, lease: Some(lease) };
+        Ok(self.transact(vec![condition], vec![put]).await?.succeeded)
     }
 
     /// Moves a pointer in one transaction: if `pointer` was last written at the revision `seen` (0: does not
@@ -250,6 +372,17 @@ impl Session {
         let stream = within(self.watch.watch(key, Some(options))).await?;
         Ok(Watch { stream: stream.map_err(|error| failed(error, "watch"))? })
     }
+
+    /// Watches all keys with `prefix` from the revision `from` of etcd on.
+    pub async fn watch_prefix(
+        &mut self,
+        prefix: &str,
+        from: i64,
+    ) -> Result<EventWatch, SessionError> {
+        let options = WatchOptions::new().with_prefix().with_start_revision(from);
+        let stream = within(self.watch.watch(prefix, Some(options.with_progress_notify()))).await?;
+        Ok(EventWatch::new(stream.map_err(|error| failed(error, "watch"))?))
+    }
 }
 
 impl Watch {
@@ -274,6 +407,14 @@ impl KeyValue {
         let (key, value) = pair.into_key_value();
         Self { key: String::from_utf8_lossy(&key).into_owned(), value, modified }
     }
+}
+
+/// The first key after all keys with a prefix. A prefix ends with an ASCII character.
+fn end_of(prefix: &str) -> String {
+    let mut end = prefix.to_owned();
+    let last = end.pop().and_then(|last| char::from_u32(u32::from(last) + 1));
+    end.extend(last);
+    end
 }
 
 async fn within<T>(work: impl Future<Output = T>) -> Result<T, SessionError> {
@@ -323,4 +464,16 @@ fn causes(error: &dyn std::error::Error) -> String {
         text.push_str("; look at `certificate` and `key` in the settings");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn end_is_after_all_keys_with_the_prefix() {
+        let end = end_of("/mesh/state/");
+        assert_eq!(end, "/mesh/state0");
+        assert!(*"/mesh/state/\u{10ffff}" < *end);
+    }
 }

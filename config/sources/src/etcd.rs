@@ -89,5 +89,5 @@ impl EtcdPolicy {
 /// The options of the etcd client for `settings`.
 pub fn etcd_options(settings: EtcdSettings) -> EtcdOptions {
     let EtcdSettings { endpoints, prefix, ca, identity, user } = settings;
-    EtcdOptions { endpoints, prefix, ca, identity, user }
+    EtcdOptions { section: "[policy.etcd]", endpoints, prefix, ca, identity, user }
 }

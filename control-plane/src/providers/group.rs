@@ -372,6 +372,7 @@ mod tests {
     /// is no policy.
     fn group() -> (Group, watch::Receiver<bool>) {
         let options = EtcdOptions {
+            section: "[policy.etcd]",
             endpoints: vec!["http://127.0.0.1:1".to_owned()],
             prefix: "/mesh".to_owned(),
             ca: None,
