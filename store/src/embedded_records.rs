@@ -16,7 +16,7 @@ use crate::embedded_codec::{RecordCodec, Stored, number, version_key};
 use crate::engine::is_damage;
 use crate::record_store::{
     ExpectedVersion, KeyedRecords, Order, RecordAddress, RecordBytes, RecordChange, RecordError,
-    RecordStore, RecordVersion, RecordVisitor, TableName, Versioned,
+    RecordStore, RecordVersion, RecordVisitor, TableName, Versioned, check_changes,
 };
 use crate::record_watch::{RecordWatch, RecordWatchSender};
 
@@ -109,7 +109,7 @@ impl RecordStore for Store {
     }
 
     fn commit(&self, changes: &[RecordChange]) -> Result<RecordVersion, RecordError> {
-        check(changes)?;
+        check_changes(changes, MAX_RECORD)?;
         // Held during the write, so that watches report commits in their order.
         let mut revisions = self.revisions.lock();
         if changes.is_empty() {
@@ -332,23 +332,6 @@ fn open_both(
     table: TableName,
 ) -> Result<Option<(ReadTable, ReadTable)>, Failure> {
     Ok(open(transaction, definition(table))?.zip(open(transaction, RECORD_VERSIONS)?))
-}
-
-/// Rejects a commit with two changes of one record, or with too large a record.
-fn check(changes: &[RecordChange]) -> Result<(), RecordError> {
-    let mut seen = BTreeSet::new();
-    for change in changes {
-        let reason = if !seen.insert((change.table, &change.key)) {
-            "a commit changes it twice".to_owned()
-        } else if change.value.as_ref().is_some_and(|value| value.len() > MAX_RECORD) {
-            format!("it has more than {MAX_RECORD} bytes")
-        } else {
-            continue;
-        };
-        let record = RecordAddress { table: change.table, key: change.key.clone() };
-        return Err(RecordError::Invalid { record, source: reason.into() });
-    }
-    Ok(())
 }
 
 fn unavailable(failure: Failure) -> RecordError {

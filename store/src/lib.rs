@@ -58,7 +58,7 @@ pub use quarantine::QuarantinedRecord;
 pub use record_cipher::{CipherFault, RecordCipher, SealedFault};
 pub use record_store::{
     ExpectedVersion, KeyedRecords, Order, RecordAddress, RecordBytes, RecordChange, RecordError,
-    RecordStore, RecordVersion, RecordVisitor, TableName, Versioned,
+    RecordStore, RecordVersion, RecordVisitor, TableName, Versioned, check_changes,
 };
 pub use record_table::{Record, RecordTable};
 pub use record_watch::{RecordWatch, RecordWatchSender, TableChanges};

@@ -48,14 +48,13 @@ const FORMAT: u8 = 1;
 const HEADER: usize = 1 + 8 + 8 + NONCE_LEN;
 
 impl RecordCipher {
-    /// The cipher of the mesh with this identity and name.
+    /// The cipher of the mesh with this identity.
     ///
     /// # Errors
     ///
     /// Fails if no keys can be derived.
-    pub fn new(kek: &KeyEncryptionKey, mesh: MeshId, name: &str) -> Result<Self, CipherFault> {
-        let purpose =
-            |purpose: &'static str| [purpose.as_bytes(), mesh.as_bytes(), name.as_bytes()].concat();
+    pub fn new(kek: &KeyEncryptionKey, mesh: MeshId) -> Result<Self, CipherFault> {
+        let purpose = |purpose: &'static str| [purpose.as_bytes(), mesh.as_bytes()].concat();
         let mut key = Zeroizing::new([0; KeyEncryptionKey::LENGTH]);
         expand(kek, &purpose("shared records"), &mut *key)?;
         let key = UnboundKey::new(&AES_256_GCM, &*key).map_err(|_| CipherFault)?;

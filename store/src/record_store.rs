@@ -141,6 +141,27 @@ pub trait RecordStore: fmt::Debug + Send + Sync {
     }
 }
 
+/// Rejects a commit with two changes of one record, or with a record of more than `max_record` bytes.
+///
+/// # Errors
+///
+/// Fails with [`RecordError::Invalid`], which names the record.
+pub fn check_changes(changes: &[RecordChange], max_record: usize) -> Result<(), RecordError> {
+    let mut seen = BTreeSet::new();
+    for change in changes {
+        let reason = if !seen.insert((change.table, &change.key)) {
+            "a commit changes it twice".to_owned()
+        } else if change.value.as_ref().is_some_and(|value| value.len() > max_record) {
+            format!("it has more than {max_record} bytes")
+        } else {
+            continue;
+        };
+        let record = RecordAddress { table: change.table, key: change.key.clone() };
+        return Err(RecordError::Invalid { record, source: reason.into() });
+    }
+    Ok(())
+}
+
 /// An operation on records failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {

@@ -10,6 +10,7 @@
 )]
 
 mod access;
+mod answers;
 mod atomicity;
 mod cluster;
 mod documents;
@@ -19,4 +20,6 @@ mod members;
 mod pushes;
 mod races;
 mod relay;
+mod sessions;
+mod store;
 mod workspace;

@@ -14,13 +14,13 @@ fn kek() -> KeyEncryptionKey {
 }
 
 fn cipher() -> RecordCipher {
-    RecordCipher::new(&kek(), MESH, "default").unwrap()
+    RecordCipher::new(&kek(), MESH).unwrap()
 }
 
 #[test]
 fn value_opens_at_its_key_with_its_version_alone() {
     let kek = kek();
-    let cipher = RecordCipher::new(&kek, MESH, "default").unwrap();
+    let cipher = RecordCipher::new(&kek, MESH).unwrap();
     let sealed = cipher.seal(KEY, VERSION, b"value").unwrap();
     let (version, value) = cipher.open(KEY, &sealed).unwrap();
     assert_eq!((version, value.as_slice()), (VERSION, b"value".as_slice()));
@@ -28,17 +28,15 @@ fn value_opens_at_its_key_with_its_version_alone() {
     let mut newer = sealed.clone();
     newer[16] += 1;
     assert_eq!(cipher.open(KEY, &newer).unwrap_err(), SealedFault::NotAuthentic);
-    for (mesh, name) in [(MeshId::from_bytes([8; 16]), "default"), (MESH, "other")] {
-        let other = RecordCipher::new(&kek, mesh, name).unwrap();
-        assert_eq!(other.open(KEY, &sealed).unwrap_err(), SealedFault::NotAuthentic);
-    }
+    let other = RecordCipher::new(&kek, MeshId::from_bytes([8; 16])).unwrap();
+    assert_eq!(other.open(KEY, &sealed).unwrap_err(), SealedFault::NotAuthentic);
 }
 
 #[test]
 fn other_key_and_newer_format_are_named() {
     let (kek, cipher) = (kek(), cipher());
     let sealed = cipher.seal(KEY, VERSION, b"value").unwrap();
-    let other = RecordCipher::new(&kek, MESH, "default").unwrap();
+    let other = RecordCipher::new(&kek, MESH).unwrap();
     let fault = other.open(KEY, &sealed).unwrap_err();
     let SealedFault::OtherKey(id) = fault else { panic!("{fault}") };
     assert_ne!(id, KeyId::of(&kek).unwrap());
@@ -64,7 +62,7 @@ fn sealed_value_shows_no_plain_text_and_is_never_the_same() {
     assert_eq!(element(&sealed), element(&sealed));
     assert_ne!(element(&sealed), cipher.element("/elsewhere", VERSION, &sealed));
     assert_ne!(element(&sealed), cipher.element(KEY, RecordVersion(4), &sealed));
-    let other = RecordCipher::new(&kek(), MESH, "default").unwrap();
+    let other = RecordCipher::new(&kek(), MESH).unwrap();
     assert_ne!(element(&sealed), other.element(KEY, VERSION, &sealed));
 }
 

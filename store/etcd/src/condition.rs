@@ -1,0 +1,19 @@
+//! The condition of a store in etcd, for status and metrics.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+
+/// The faults of a store in use; all are empty if it is healthy.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StoreCondition {
+    /// Since when and why etcd cannot be used. Reads continue from the last verified state; commits fail at once.
+    pub unavailable: Option<(Timestamp, String)>,
+    /// The keys of etcd that someone else than a control plane of the mesh has written. They have no effect.
+    pub foreign: BTreeSet<String>,
+    /// Why what etcd has now is not a state that control planes of the mesh made. Reads continue from the last verified
+    /// state; nothing is stored.
+    pub damage: Option<String>,
+    /// The revision to which etcd went back, below that of the last verified state.
+    pub rolled_back_to: Option<u64>,
+}

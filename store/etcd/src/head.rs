@@ -1,0 +1,99 @@
+//! The head: one record that is part of every commit.
+//!
+//! It has the revision of the store, the identity of the commit, and the digest of all records. A commit succeeds only
+//! if nobody has written the head since, so revisions have exactly one commit each. Whoever has the key can tell by the
+//! head alone whether records are missing, outdated or added.
+
+use std::collections::VecDeque;
+
+use ironmesh_store::{CipherFault, RecordCipher, RecordVersion, SealedFault, SetDigest};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// How many identities of earlier commits a head has. A commit whose answer was lost is looked for among them.
+pub(crate) const RECENT: usize = 32;
+
+/// The identity of a commit: random.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CommitId(Uuid);
+
+impl CommitId {
+    pub(crate) fn generate() -> Self {
+        Self(Uuid::new_v4())
+    }
+}
+
+/// The state of the whole store after a commit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Head {
+    pub(crate) revision: u64,
+    pub(crate) commit: CommitId,
+    /// The commits before it, the newest last.
+    recent: VecDeque<CommitId>,
+    /// The number of records.
+    pub(crate) records: u64,
+    /// The digest of all records.
+    pub(crate) digest: SetDigest,
+    /// The host name of the control plane that made the commit, for operators.
+    pub(crate) writer: String,
+    pub(crate) at: Timestamp,
+}
+
+impl Head {
+    /// The head of a store without records.
+    pub(crate) fn empty(writer: &str, at: Timestamp) -> Self {
+        Self {
+            revision: 0,
+            commit: CommitId::generate(),
+            recent: VecDeque::new(),
+            records: 0,
+            digest: SetDigest::default(),
+            writer: writer.to_owned(),
+            at,
+        }
+    }
+
+    /// The head of the next commit, for a set of so many records.
+    pub(crate) fn next(
+        &self,
+        (records, digest): (u64, SetDigest),
+        writer: &str,
+        at: Timestamp,
+    ) -> Self {
+        let mut recent = self.recent.clone();
+        recent.push_back(self.commit);
+        recent.drain(..recent.len().saturating_sub(RECENT));
+        Self {
+            revision: self.revision + 1,
+            commit: CommitId::generate(),
+            recent,
+            records,
+            digest,
+            writer: writer.to_owned(),
+            at,
+        }
+    }
+
+    /// Whether this commit is this one or one of the last before it.
+    pub(crate) fn includes(&self, commit: CommitId) -> bool {
+        self.commit == commit || self.recent.contains(&commit)
+    }
+
+    /// The value of the key of the head.
+    pub(crate) fn seal(&self, cipher: &RecordCipher, key: &str) -> Result<Vec<u8>, CipherFault> {
+        let json = serde_json::to_vec(self).map_err(|_| CipherFault)?;
+        cipher.seal(key, RecordVersion(self.revision), &json)
+    }
+
+    /// The head of a value of its key.
+    pub(crate) fn open(
+        cipher: &RecordCipher,
+        key: &str,
+        sealed: &[u8],
+    ) -> Result<Self, SealedFault> {
+        let (version, json) = cipher.open(key, sealed)?;
+        let head: Self = serde_json::from_slice(&json).map_err(|_| SealedFault::NotAuthentic)?;
+        if head.revision == version.0 { Ok(head) } else { Err(SealedFault::NotAuthentic) }
+    }
+}

@@ -1,0 +1,33 @@
+//! The shared state of a mesh in etcd: sealed records that anybody with access to etcd may see, and nobody without the
+//! key-encryption key can change unnoticed.
+//!
+//! This crate owns the keys below `<prefix>/state/`, and the rules by which a write counts as a commit. It never
+//! interprets a record. Its cryptography is in `ironmesh-store`, and etcd's client in `ironmesh-etcd`.
+//!
+//! ```text
+//! etcd ──► pages, then a watch ──► Mirror (verified) ──► readers
+//!   ▲                                │
+//!   └── one transaction ◄── Batch ◄──┘◄── commits
+//! ```
+
+mod batch;
+mod canary;
+mod commits;
+mod condition;
+mod head;
+mod layout;
+mod mirror;
+mod open;
+mod records;
+mod settling;
+mod shared;
+mod store;
+mod worker;
+
+pub use condition::StoreCondition;
+pub use layout::Layout;
+pub use open::{Initialized, OpenError, init};
+pub use store::EtcdStore;
+
+#[cfg(test)]
+mod tests;

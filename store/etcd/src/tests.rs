@@ -1,0 +1,4 @@
+mod attacks;
+mod batches;
+mod model;
+mod settling;
