@@ -1,6 +1,6 @@
 //! The worker's commits: sending what waits, and settling what was lost.
 
-use ironmesh_etcd::{Condition, Session, SessionError, Write};
+use ironmesh_etcd::{Condition, KeyValue, Session, SessionError, Write};
 use ironmesh_store::{RecordAddress, RecordError, RecordVersion};
 use jiff::Timestamp;
 use tokio::time::Instant;
@@ -46,37 +46,44 @@ impl Worker {
                     return Ok(());
                 }
             };
-            self.answer_conflicts(session, conflicts).await?;
             if let Some(commit) = commit {
-                self.send(session, commit, accepted).await?;
+                let sent = self.send(session, commit, accepted).await;
+                if sent.is_err() {
+                    self.put_back(conflicts.into_iter().map(|(request, _)| request).collect());
+                    return sent;
+                }
             }
+            self.answer_conflicts(session, conflicts).await;
         }
     }
 
-    /// Answers requests that conflict with the mirror. If the mirror is outdated they wait, since the conflict may be
-    /// with what the caller has read.
+    /// Answers requests that conflict with the mirror. If the mirror is outdated, or etcd does not answer, they wait: the
+    /// conflict may be with what the caller has read.
     async fn answer_conflicts(
         &mut self,
         session: &mut Session,
         conflicts: Vec<(Request<Reply>, Vec<RecordAddress>)>,
-    ) -> Result<(), SessionEnd> {
+    ) {
         if conflicts.is_empty() {
-            return Ok(());
+            return;
         }
         let key = self.shared.view.lock().mirror.layout().head().to_owned();
         let read = session.get(&key, None).await;
-        let seen = self.shared.view.lock().mirror.head_seen();
-        let is_current = matches!(&read, Ok((head, _)) if head.as_ref().is_none_or(|head| head.modified <= seen));
-        if is_current {
+        let (seen, is_removed) = {
+            let view = self.shared.view.lock();
+            (view.mirror.head_seen(), view.mirror.head_modified().is_none())
+        };
+        let is_current = |head: &Option<KeyValue>| {
+            head.as_ref().map_or(is_removed, |head| head.modified <= seen)
+        };
+        if matches!(&read, Ok((head, _)) if is_current(head)) {
             for (request, records) in conflicts {
                 request.reply.send(Err(RecordError::Conflict(records)));
             }
-            return Ok(());
+        } else {
+            self.put_back(conflicts.into_iter().map(|(request, _)| request).collect());
+            self.is_outdated_at = Some(seen);
         }
-        self.put_back(conflicts.into_iter().map(|(request, _)| request).collect());
-        self.is_outdated_at = Some(seen);
-        read?;
-        Ok(())
     }
 
     async fn send(

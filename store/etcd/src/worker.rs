@@ -105,6 +105,8 @@ impl Worker {
     async fn follow(&mut self, session: &mut Session) -> Result<(), SessionEnd> {
         let state = self.shared.view.lock().mirror.layout().state().to_owned();
         let mut watch = session.watch_prefix(&state, self.seen + 1).await?;
+        // Whatever it waited for, the new watch brings, or a commit finds out again.
+        self.is_outdated_at = None;
         let mut ticks = interval(HEAD_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.compare_head(session).await?;
