@@ -111,8 +111,13 @@ impl RecordCipher {
         let (header, sealed) =
             sealed.split_first_chunk::<HEADER>().ok_or(SealedFault::NotAuthentic)?;
         let Header { format, key_id, version, nonce } = Header::read(header);
-        if format > FORMAT {
-            return Err(SealedFault::NewerFormat(format));
+        if format != FORMAT {
+            let is_newer = format > FORMAT;
+            return Err(if is_newer {
+                SealedFault::NewerFormat(format)
+            } else {
+                SealedFault::NotAuthentic
+            });
         }
         if key_id != self.key_id {
             return Err(SealedFault::OtherKey(key_id));

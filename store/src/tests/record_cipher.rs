@@ -44,9 +44,11 @@ fn other_key_and_newer_format_are_named() {
     let mut edited = sealed.clone();
     edited[1..9].copy_from_slice(KeyId::of(&kek).unwrap().as_bytes());
     assert_eq!(other.open(KEY, &edited).unwrap_err(), SealedFault::NotAuthentic);
-    let mut newer = sealed;
-    newer[0] = 2;
-    assert_eq!(cipher.open(KEY, &newer).unwrap_err(), SealedFault::NewerFormat(2));
+    for (format, fault) in [(0, SealedFault::NotAuthentic), (2, SealedFault::NewerFormat(2))] {
+        let mut other = sealed.clone();
+        other[0] = format;
+        assert_eq!(cipher.open(KEY, &other).unwrap_err(), fault);
+    }
 }
 
 #[test]
