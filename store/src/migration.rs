@@ -26,10 +26,10 @@ const OLD_LISTS: &str = "revocation_lists";
 
 impl Store {
     /// Migrates a database of the format `from` to the current format. The caller has verified by the canary that it
-    /// has this format.
+    /// has this format, and has loaded its revision.
     pub(crate) fn migrate(&self, from: u32) -> Result<(), Failure> {
         let sealed = self.sealer.seal(META.name(), CANARY, &canary_of(FORMAT))?;
-        let version = RecordVersion(self.load_revision()? + 1);
+        let version = RecordVersion(self.revisions.lock().used + 1);
         self.engine.write(|database| {
             let transaction = database.begin_write()?;
             let migration = Migration { store: self, transaction: &transaction, version };
@@ -50,7 +50,9 @@ impl Store {
                 meta.insert(CANARY, sealed.as_slice())?;
             }
             Ok(transaction.commit()?)
-        })
+        })?;
+        self.load_revision()?;
+        Ok(())
     }
 }
 

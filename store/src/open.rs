@@ -75,10 +75,11 @@ impl Store {
             return Err(damaged(words.into()));
         }
         store.make_tables().map_err(damaged)?;
+        // Before a migration, which is a commit: an older copy must not reach the mark by it.
+        store.compare_with_high_water(is_new).map_err(damaged)?;
         if stated < FORMAT {
             store.migrate(stated).map_err(damaged)?;
         }
-        store.compare_with_high_water(is_new).map_err(damaged)?;
         Ok(store)
     }
 

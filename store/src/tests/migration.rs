@@ -16,7 +16,7 @@ use super::{
 };
 use crate::database::{ENDPOINTS, META, POLICY, RECORD_VERSIONS, Table};
 use crate::open::{CANARY, FORMAT_KEY, canary_of};
-use crate::{OpenError, RecordStore as _, RecordVersion, Store, TableName};
+use crate::{HighWaterFault, OpenError, RecordStore as _, RecordVersion, Store, TableName};
 
 /// A join record as versions without a schema number wrote it.
 const OLD_RECORD: &str = r#"{"id":"00000000-0000-0000-0000-000000000001","services":["shop/bookstore"],"mesh_address":"[2001:db8::1]:15003","joined_at":"2026-11-21T07:00:00Z","certificate_expires_at":"2027-11-21T07:00:00Z","claimed_at":"1970-01-01T00:00:00Z","participation":[["shop/bookstore",14001]]}"#;
@@ -202,6 +202,24 @@ fn join_record_edited_before_migration_stays_quarantined() {
     let store = state.open().unwrap();
     assert_eq!(store.join_records().unwrap(), [record(2)]);
     assert_eq!(quarantined(&store), [at(JOIN_RECORDS.name(), &key)]);
+}
+
+#[test]
+fn older_copy_is_reported_although_it_is_migrated() {
+    let state = State::new();
+    let store = state.open().unwrap();
+    store.put_join_record(&record(1)).unwrap();
+    downgrade(&store, 3);
+    let copy = fs_err::read(state.database()).unwrap();
+    let last = store.put_join_record(&record(2)).unwrap();
+    drop(store);
+    fs_err::write(state.database(), copy).unwrap();
+    for _ in 0..2 {
+        let store = state.open().unwrap();
+        let expected = HighWaterFault::OlderCopy { found: last.0 - 1, mark: last.0 };
+        assert_eq!(store.health().high_water, Some(expected));
+        assert_eq!(store.join_records().unwrap(), [record(1)]);
+    }
 }
 
 #[test]
