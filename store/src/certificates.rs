@@ -16,9 +16,9 @@ pub(crate) const SERVICE_CERTIFICATES: TableName = TableName("service_certificat
 
 impl CertificateStore for MeshState {
     fn authority(&self) -> Result<Option<Vec<u8>>, StoreError> {
-        let stored = self.records.get(AUTHORITY, CURRENT);
+        let stored = self.indispensable(AUTHORITY, "keys of the authority");
         let stored = stored.map_err(|e| StoreError::new("read the certificate authority", e))?;
-        Ok(stored.map(|stored| stored.value.to_vec()))
+        Ok(stored.map(|value| value.to_vec()))
     }
 
     fn put_authority(&self, material: &[u8]) -> Result<(), StoreError> {

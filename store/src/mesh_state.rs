@@ -48,13 +48,8 @@ impl MeshState {
     /// bootstraps.
     pub fn mesh(&self) -> Result<Option<(Domain, TrustDomain)>, StoreError> {
         let read = || -> Result<_, Failure> {
-            let stored = self.records.get(MESH, CURRENT).map_err(|error| match error {
-                RecordError::Corrupt(_) => Failure::from(
-                    "the stored names were changed outside of `ironmesh serve`: restore the state folder from your backup",
-                ),
-                other => other.into(),
-            })?;
-            Ok(stored.map(|stored| serde_json::from_slice(&stored.value)).transpose()?)
+            let stored = self.indispensable(MESH, "names")?;
+            Ok(stored.map(|value| serde_json::from_slice(&value)).transpose()?)
         };
         read().map_err(|e| StoreError::new("read the mesh identity", e))
     }
@@ -85,6 +80,22 @@ impl MeshState {
     pub fn revocation_lists(&self) -> Result<Option<RevocationLists>, StoreError> {
         self.get_json(REVOCATION_LISTS, CURRENT)
             .map_err(|e| StoreError::new("read the certificate revocation lists", e))
+    }
+
+    /// The value of a record that has no default: if it is not authentic, that is an error.
+    pub(crate) fn indispensable(
+        &self,
+        table: TableName,
+        what: &str,
+    ) -> Result<Option<RecordBytes>, Failure> {
+        match self.records.get(table, CURRENT) {
+            Ok(stored) => Ok(stored.map(|stored| stored.value)),
+            Err(RecordError::Corrupt(_)) => Err(format!(
+                "the stored {what} were changed or removed outside of `ironmesh serve`, or are older than the rest: restore the state folder from your backup"
+            )
+            .into()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// The value of a record; none if it is quarantined.

@@ -203,7 +203,8 @@ fn older_authority_is_refused_and_never_counts_as_missing() {
     let older = store.get_raw(super::AUTHORITY, "current").unwrap().unwrap();
     mesh_state(&store).put_authority(b"newer").unwrap();
     store.put_raw(super::AUTHORITY, "current", &older).unwrap();
-    assert!(mesh_state(&store).authority().is_err());
+    let error = mesh_state(&store).authority().unwrap_err();
+    assert!(error.source.to_string().contains("restore the state folder"), "{}", error.source);
     store.remove_all(super::AUTHORITY, &["current".to_owned()]).unwrap();
     assert!(mesh_state(&store).authority().is_err());
 }
