@@ -8,7 +8,7 @@ use ironmesh_store::{
     ExpectedVersion, KeyEncryptionKey, MeshState, RecordChange, RecordError, RecordStore as _,
     RecordVersion, TableName,
 };
-use ironmesh_store_etcd::{EtcdStore, Initialized, OpenError, init};
+use ironmesh_store_etcd::{EtcdStore, EtcdStoreError, Initialized, init};
 use ironmesh_tests::eventually;
 use tempfile::TempDir;
 use tokio::task::{block_in_place, spawn_blocking};
@@ -38,7 +38,7 @@ impl Key {
         block_in_place(|| init(options, &self.load(), "default", "cp1")).unwrap()
     }
 
-    fn try_open(&self, endpoint: String, mesh: &str) -> Result<Arc<EtcdStore>, OpenError> {
+    fn try_open(&self, endpoint: String, mesh: &str) -> Result<Arc<EtcdStore>, EtcdStoreError> {
         let options = options(endpoint, PREFIX);
         block_in_place(|| EtcdStore::open(options, self.load(), mesh, "cp1".to_owned()))
     }
@@ -75,7 +75,7 @@ async fn state_of_a_mesh_is_sealed_and_survives_a_restart() {
     let Some(etcd) = Etcd::start().await else { return };
     let key = Key::new();
     let error = key.try_open(etcd.endpoint(0), "default").unwrap_err();
-    assert!(matches!(error, OpenError::NotInitialized(_)), "{error}");
+    assert!(matches!(error, EtcdStoreError::NotInitialized(_)), "{error}");
     assert_eq!(key.init(&etcd), Initialized::Created);
     assert_eq!(key.init(&etcd), Initialized::Present);
     let (domain, secret) = (Domain::default(), "-----BEGIN PRIVATE KEY-----");
@@ -98,9 +98,9 @@ async fn state_of_a_mesh_is_sealed_and_survives_a_restart() {
     assert!(stored.contains("authority/current"));
     assert!(!stored.contains("PRIVATE KEY") && !stored.contains("mesh.internal"));
     let error = key.try_open(etcd.endpoint(0), "other").unwrap_err();
-    assert!(matches!(error, OpenError::OtherMesh { .. }), "{error}");
+    assert!(matches!(error, EtcdStoreError::OtherMesh { .. }), "{error}");
     let error = Key::new().try_open(etcd.endpoint(0), "default").unwrap_err();
-    assert!(matches!(error, OpenError::OtherKey { .. }), "{error}");
+    assert!(matches!(error, EtcdStoreError::OtherKey { .. }), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

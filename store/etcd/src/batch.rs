@@ -119,8 +119,8 @@ pub(crate) fn batch<R>(
     while let Some(request) = queue.front() {
         let is_full = changes.len() + request.changes.len() > MAX_CHANGES
             || bytes + request.bytes() > MAX_BYTES;
-        let is_taken = request.changes.iter().any(|change| changes.contains_key(&place(change)));
-        if !accepted.is_empty() && (is_full || is_taken) {
+        let has_overlap = request.changes.iter().any(|change| changes.contains_key(&place(change)));
+        if !accepted.is_empty() && (is_full || has_overlap) {
             break;
         }
         let Some(request) = queue.pop_front() else { break };

@@ -26,7 +26,7 @@ mod worker;
 
 pub use condition::StoreCondition;
 pub use layout::Layout;
-pub use open::{Initialized, OpenError, init};
+pub use open::{EtcdStoreError, Initialized, init};
 pub use store::EtcdStore;
 
 #[cfg(test)]

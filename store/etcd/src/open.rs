@@ -21,7 +21,7 @@ use crate::worker::{PAGE, Worker};
 
 /// The state of a mesh in etcd could not be opened or initialized. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum EtcdStoreError {
     /// etcd has no state below the prefix.
     #[error("etcd has no store below `{0}`: run `ironmesh store init` once, with these settings")]
     NotInitialized(String),
@@ -87,7 +87,7 @@ impl EtcdStore {
         kek: KeyEncryptionKey,
         mesh: &str,
         writer: String,
-    ) -> Result<Arc<Self>, OpenError> {
+    ) -> Result<Arc<Self>, EtcdStoreError> {
         let cluster = Cluster::open(options)?;
         let mesh = mesh.to_owned();
         let (sender, receiver) = sync_channel(1);
@@ -126,7 +126,7 @@ pub fn init(
     kek: &KeyEncryptionKey,
     mesh: &str,
     writer: &str,
-) -> Result<Initialized, OpenError> {
+) -> Result<Initialized, EtcdStoreError> {
     let mut cluster = Cluster::open(options)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let layout = Layout::new(cluster.prefix());
@@ -154,7 +154,7 @@ pub fn init(
             })
             .await?;
         let (_, Some(stored)) = stored else {
-            return Err(OpenError::Damaged(
+            return Err(EtcdStoreError::Damaged(
                 "the record of the mesh's identity is missing".to_owned(),
             ));
         };
@@ -169,7 +169,7 @@ async fn load(
     kek: &KeyEncryptionKey,
     mesh: &str,
     writer: String,
-) -> Result<(Worker, Session), OpenError> {
+) -> Result<(Worker, Session), EtcdStoreError> {
     let layout = Layout::new(cluster.prefix());
     let (canary, stored, revision) = cluster
         .insist(async |session: &mut Session| -> Result<_, SessionError> {
@@ -178,10 +178,11 @@ async fn load(
             Ok((canary, stored, revision))
         })
         .await?;
-    let canary = canary.ok_or_else(|| OpenError::NotInitialized(cluster.prefix().to_owned()))?;
+    let canary =
+        canary.ok_or_else(|| EtcdStoreError::NotInitialized(cluster.prefix().to_owned()))?;
     let (_, cipher) = open_canary(kek, &layout, cluster.prefix(), mesh, &canary.value)?;
     let mirror = Mirror::load(&cipher, layout, stored)
-        .map_err(|fault: LoadFault| OpenError::Damaged(fault.to_string()))?;
+        .map_err(|fault: LoadFault| EtcdStoreError::Damaged(fault.to_string()))?;
     let session = cluster.session().await?;
     let shared = Shared {
         cipher,
@@ -202,19 +203,19 @@ fn open_canary(
     prefix: &str,
     mesh: &str,
     value: &[u8],
-) -> Result<(Canary, RecordCipher), OpenError> {
+) -> Result<(Canary, RecordCipher), EtcdStoreError> {
     match Canary::open(kek, layout, value) {
         Ok((canary, _)) if canary.mesh != mesh => {
-            Err(OpenError::OtherMesh { prefix: prefix.to_owned(), found: canary.mesh })
+            Err(EtcdStoreError::OtherMesh { prefix: prefix.to_owned(), found: canary.mesh })
         }
         Ok(opened) => Ok(opened),
         Err(SealedFault::OtherKey(found)) => {
-            Err(OpenError::OtherKey { found, own: KeyId::of(kek).map_err(system)? })
+            Err(EtcdStoreError::OtherKey { found, own: KeyId::of(kek).map_err(system)? })
         }
-        Err(fault) => Err(OpenError::Canary { prefix: prefix.to_owned(), fault }),
+        Err(fault) => Err(EtcdStoreError::Canary { prefix: prefix.to_owned(), fault }),
     }
 }
 
-fn system(fault: CipherFault) -> OpenError {
-    OpenError::System(io::Error::other(fault))
+fn system(fault: CipherFault) -> EtcdStoreError {
+    EtcdStoreError::System(io::Error::other(fault))
 }
