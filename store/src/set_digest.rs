@@ -1,8 +1,8 @@
 //! The digest of a set of records, to which one record is added, or from which it is removed, at a cost that does not
 //! depend on the others.
 //!
-//! It is the sum of keyed hashes, one for each record ([`crate::RecordCipher::element`]). Without the key, nobody can
-//! find another set with the same sum (Clarke et al., "Incremental Multiset Hash Functions", 2003, MSet-Add-Hash).
+//! It is the sum of keyed hashes, one for each record ([`crate::RecordCipher::element`]). Without the key,
+//! no other set with the same sum can be found (Clarke et al., "Incremental Multiset Hash Functions", 2003, MSet-Add-Hash).
 
 use std::fmt;
 

@@ -84,7 +84,7 @@ pub(crate) enum BatchFault {
     /// etcd has a head that does not follow from that of the mirror.
     #[error("the records of etcd must be read again")]
     MustLoad,
-    /// Someone has removed the head. Its key must exist again, with any value, before a commit can expect it.
+    /// The head was removed. Its key must exist again, with any value, before a commit can expect it.
     #[error("the record of the store's revision was removed from etcd")]
     HeadRemoved,
     /// A value cannot be sealed.

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 pub struct StoreCondition {
     /// Since when and why etcd cannot be used. Reads continue from the last verified state; commits fail at once.
     pub unavailable: Option<(Timestamp, String)>,
-    /// The keys of etcd that someone else than a control plane of the mesh has written. They have no effect.
+    /// The keys of etcd that a client other than the control planes of the mesh has written. They have no effect.
     pub foreign: BTreeSet<String>,
     /// Why what etcd has now is not a state that control planes of the mesh made. Reads continue from the last verified
     /// state; nothing is stored.

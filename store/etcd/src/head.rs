@@ -1,8 +1,8 @@
 //! The head: one record that is part of every commit.
 //!
 //! It has the revision of the store, the identity of the commit, and the digest of all records. A commit succeeds only
-//! if nobody has written the head since, so revisions have exactly one commit each. Whoever has the key can tell by the
-//! head alone whether records are missing, outdated or added.
+//! if the head has not been written since, so revisions have exactly one commit each. With the key, the head alone tells
+//! whether records are missing, outdated or added.
 
 use std::collections::VecDeque;
 

@@ -1,5 +1,5 @@
-//! The shared state of a mesh in etcd: sealed records that anybody with access to etcd may see, and nobody without the
-//! key-encryption key can change unnoticed.
+//! The shared state of a mesh in etcd: sealed records. A client of etcd without the key-encryption key can neither read
+//! them nor change them unnoticed.
 //!
 //! This crate owns the keys below `<prefix>/state/`, and the rules by which a write counts as a commit. It never
 //! interprets a record. Its cryptography is in `ironmesh-store`, and etcd's client in `ironmesh-etcd`.

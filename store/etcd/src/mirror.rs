@@ -21,7 +21,7 @@ pub(crate) struct Mirror {
     head: Head,
     /// The revision of etcd at which the head's key was last written or removed, by anyone.
     head_modified: i64,
-    /// Whether someone has removed the head's key.
+    /// Whether the head's key was removed.
     is_head_removed: bool,
     /// Whether etcd has an authentic head that does not follow from this one. Then nothing may replace that head before
     /// everything is loaded again.
@@ -47,7 +47,7 @@ pub(crate) enum Received {
     Commit(VerifiedCommit),
     /// The mirror has it.
     Known,
-    /// Someone without the key of the mesh wrote these keys.
+    /// A client without the key of the mesh wrote these keys.
     Foreign(BTreeSet<String>),
     /// An authentic head of a later revision, for other records than the mirror would have: the watch has lost something,
     /// or a record was changed. The caller loads everything again.

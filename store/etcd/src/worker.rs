@@ -34,7 +34,7 @@ pub(crate) struct Worker {
     pub(crate) seen: i64,
     /// A commit whose answer was lost.
     pub(crate) unsettled: Option<Unsettled>,
-    /// The revision of the head at which a commit failed, because someone had written the head.
+    /// The revision of the head at which a commit failed, because the head had been written before it.
     pub(crate) is_outdated_at: Option<i64>,
     /// The failures since etcd was last usable.
     failures: usize,

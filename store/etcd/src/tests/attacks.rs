@@ -1,4 +1,4 @@
-//! Writes to etcd by someone without the key of the mesh.
+//! Writes to etcd by a client without the key of the mesh.
 
 use proptest::prelude::*;
 
@@ -25,7 +25,7 @@ fn older(mesh: &Mesh, key: &str) -> Vec<u8> {
 }
 
 #[test]
-fn edited_moved_removed_and_older_records_have_no_effect_and_are_repaired() {
+fn foreign_writes_have_no_effect_and_are_repaired() {
     for attack in ["edited", "moved", "removed", "older", "added", "canary"] {
         let (mut mesh, mut replica) = mesh();
         let (a, b) = (mesh.record("a"), mesh.record("b"));
@@ -148,7 +148,7 @@ fn own_commits_are_known_although_their_events_arrive_late() {
     for value in ["1", "2", "3"] {
         assert!(replica.commit(&mut mesh, &[("a", Some(value))]));
     }
-    // Someone writes between two commits, and the second one replaces it.
+    // A client writes between two commits, and the second one replaces it.
     let a = mesh.record("a");
     mesh.etcd.write([(a, Some(b"x".to_vec()))]);
     assert!(replica.commit(&mut mesh, &[("a", Some("4"))]));
@@ -180,7 +180,7 @@ enum Step {
     Read { replica: usize, count: usize },
     /// A replica loads everything again if it must.
     Load { replica: usize },
-    /// Someone without the key puts any value that etcd ever had at a key, or removes the key.
+    /// A client without the key puts any value that etcd ever had at a key, or removes the key.
     Attack { key: prop::sample::Index, value: Option<prop::sample::Index> },
 }
 

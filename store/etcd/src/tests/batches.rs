@@ -21,7 +21,7 @@ fn accepted(batch: &Batch<usize>) -> Vec<usize> {
 }
 
 #[test]
-fn waiting_requests_share_a_transaction_until_one_touches_the_same_record() {
+fn waiting_requests_share_a_transaction() {
     use ExpectedVersion::{Absent, Any, Exactly};
     let mut mesh = Mesh::new("/ironmesh/default");
     let mut replica = mesh.replica();

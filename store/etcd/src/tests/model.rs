@@ -43,7 +43,7 @@ impl Etcd {
         self.history.push(events);
     }
 
-    /// Makes a commit if nobody has written the head since.
+    /// Makes a commit if the head has not been written since.
     pub(super) fn commit(&mut self, layout: &Layout, commit: &PreparedCommit) -> Option<i64> {
         let modified = self.keys.get(layout.head()).map_or(0, |(_, modified)| *modified);
         (modified == commit.expected).then(|| {
