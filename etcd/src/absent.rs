@@ -177,9 +177,4 @@ impl EventWatch {
     pub async fn next(&mut self) -> WatchNews {
         match *self {}
     }
-
-    /// Asks etcd for a notification of progress, which proves that the watch works.
-    pub async fn request_progress(&mut self) -> bool {
-        match *self {}
-    }
 }

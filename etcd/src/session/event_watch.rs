@@ -46,11 +46,6 @@ impl EventWatch {
         }
     }
 
-    /// Asks etcd for a notification of progress, which proves that the watch works.
-    pub async fn request_progress(&mut self) -> bool {
-        self.stream.request_progress().await.is_ok()
-    }
-
     /// The events of the first revision among those that were received. etcd sends those of one revision in one answer,
     /// unless a watch allows fragments.
     fn take_revision(&mut self) -> Option<Vec<KeyEvent>> {
