@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 /// The most proxies that one request may enroll.
-pub const MAX_ENROLLMENTS: usize = 500;
+pub const MAX_ENROLLMENTS: usize = 100;
 
 /// The most addresses by which providers may know one machine.
 pub const MAX_KNOWN_AS: usize = 16;

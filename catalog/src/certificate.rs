@@ -159,14 +159,26 @@ pub trait CertificateStore: Send + Sync {
     /// The kept material of the certificate authority.
     fn authority(&self) -> Result<Option<Vec<u8>>, StoreError>;
 
-    /// Keeps the material of the certificate authority, encrypted.
-    fn put_authority(&self, material: &[u8]) -> Result<(), StoreError>;
+    /// Keeps new material of the certificate authority, encrypted, in place of `old`. Returns whether it does: not if
+    /// another control plane has stored different material first.
+    fn replace_authority(&self, old: Option<&[u8]>, new: &[u8]) -> Result<bool, StoreError>;
 
     /// All kept service certificates.
     fn service_certificates(&self) -> Result<Vec<ServiceCertificate>, StoreError>;
 
-    /// Replaces the kept service certificate of the account, with its key encrypted.
-    fn put_service_certificate(&self, certificate: &ServiceCertificate) -> Result<(), StoreError>;
+    /// The kept service certificate of an account.
+    fn service_certificate(
+        &self,
+        account: &ServiceAccount,
+    ) -> Result<Option<ServiceCertificate>, StoreError>;
+
+    /// Keeps a new service certificate of an account, with its key encrypted, in place of `old`. Returns whether it does:
+    /// not if another control plane has stored a different one first.
+    fn replace_service_certificate(
+        &self,
+        old: Option<&ServiceCertificate>,
+        new: &ServiceCertificate,
+    ) -> Result<bool, StoreError>;
 }
 
 /// A failed operation of the store.

@@ -7,6 +7,7 @@ use std::error::Error;
 
 use ironmesh_catalog::{CertificateStore, StoreError, TrustBundle, TrustDomain};
 use jiff::Timestamp;
+use zeroize::Zeroizing;
 
 use crate::facts::CertificateFacts;
 use crate::inspect::{self, Failure};
@@ -19,6 +20,8 @@ use crate::validity::IssuerSpan;
 pub struct Authority {
     trust_domain: TrustDomain,
     material: Material,
+    /// The material as it is stored; empty if it is not.
+    stored: Zeroizing<Vec<u8>>,
     signer: Signer,
     root: IssuerSpan,
     intermediate: IssuerSpan,
@@ -34,11 +37,24 @@ impl Authority {
         trust_domain: &TrustDomain,
         now: Timestamp,
     ) -> Result<Self, AuthorityError> {
-        let Some(kept) = store.authority()?.map(zeroize::Zeroizing::new) else {
+        let Some(kept) = store.authority()?.map(Zeroizing::new) else {
             let material = Material::generate(trust_domain, now).map_err(AuthorityError::Make)?;
-            return Self::keep(store, trust_domain, &material);
+            let kept = Self::keep(store, trust_domain, None, &material)?;
+            // Another control plane of a new mesh may have been faster.
+            return kept.map_or_else(|| Self::open(store, trust_domain, now), Ok);
         };
-        let material = Material::from_json(&kept).map_err(AuthorityError::Damaged)?;
+        let mut authority = Self::of_stored(&kept, trust_domain, now)?;
+        authority.renew_intermediate(store, now)?;
+        Ok(authority)
+    }
+
+    /// The authority with this stored material.
+    fn of_stored(
+        kept: &[u8],
+        trust_domain: &TrustDomain,
+        now: Timestamp,
+    ) -> Result<Self, AuthorityError> {
+        let material = Material::from_json(kept).map_err(AuthorityError::Damaged)?;
         let names = inspect::uri_names_of_pem(&material.root_certificate)
             .map_err(AuthorityError::Damaged)?;
         if names != [profile::trust_domain_uri(trust_domain)] {
@@ -47,12 +63,30 @@ impl Authority {
                 expected: trust_domain.clone(),
             });
         }
-        let mut authority = Self::new(trust_domain, material).map_err(AuthorityError::Damaged)?;
+        let authority = Self::new(trust_domain, material).map_err(AuthorityError::Damaged)?;
         if now >= authority.root.ends {
             return Err(AuthorityError::Expired { at: authority.root.ends });
         }
-        authority.renew_intermediate(store, now)?;
-        Ok(authority)
+        Ok(Self { stored: Zeroizing::new(kept.to_vec()), ..authority })
+    }
+
+    /// Uses the material that is stored now, if another control plane has stored different material. Returns whether it
+    /// has. After an error, the current material stays.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store cannot be read, or if what it has is not an authority of this mesh.
+    pub fn follow(
+        &mut self,
+        store: &dyn CertificateStore,
+        now: Timestamp,
+    ) -> Result<bool, AuthorityError> {
+        let Some(kept) = store.authority()?.map(Zeroizing::new) else { return Ok(false) };
+        if kept == self.stored {
+            return Ok(false);
+        }
+        *self = Self::of_stored(&kept, &self.trust_domain, now)?;
+        Ok(true)
     }
 
     /// Generates an authority that is not stored, and ends with the process.
@@ -80,8 +114,14 @@ impl Authority {
             .material
             .with_new_intermediate(&self.trust_domain, now)
             .map_err(AuthorityError::Make)?;
-        *self = Self::keep(store, &self.trust_domain, &material)?;
-        Ok(true)
+        match Self::keep(store, &self.trust_domain, Some(&self.stored), &material)? {
+            Some(renewed) => {
+                *self = renewed;
+                Ok(true)
+            }
+            // Another control plane was faster: all sign with its intermediate.
+            None => self.follow(store, now),
+        }
     }
 
     /// The time from which [`Self::renew_intermediate`] replaces the intermediate.
@@ -133,18 +173,19 @@ impl Authority {
         &self.intermediate
     }
 
-    /// Stores new material, and only then uses it.
+    /// Stores new material in place of `old`, and only then uses it. None if the store has different material by now.
     fn keep(
         store: &dyn CertificateStore,
         trust_domain: &TrustDomain,
+        old: Option<&[u8]>,
         material: &Material,
-    ) -> Result<Self, AuthorityError> {
+    ) -> Result<Option<Self>, AuthorityError> {
         let json = material.to_json().map_err(AuthorityError::Make)?;
         // Parsed as at the next start, so that unreadable material is never stored.
         let material = Material::from_json(&json).map_err(AuthorityError::Make)?;
         let authority = Self::new(trust_domain, material).map_err(AuthorityError::Make)?;
-        store.put_authority(&json)?;
-        Ok(authority)
+        let is_kept = store.replace_authority(old, &json)?;
+        Ok(is_kept.then(|| Self { stored: json, ..authority }))
     }
 
     fn new(trust_domain: &TrustDomain, material: Material) -> Result<Self, Failure> {
@@ -157,6 +198,7 @@ impl Authority {
             root_facts: material.root_facts()?,
             intermediate_facts: material.intermediate_facts()?,
             material,
+            stored: Zeroizing::default(),
         })
     }
 }

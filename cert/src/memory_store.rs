@@ -29,25 +29,43 @@ impl CertificateStore for MemoryStore {
         Ok(self.kept().authority.clone())
     }
 
-    fn put_authority(&self, material: &[u8]) -> Result<(), StoreError> {
+    fn replace_authority(&self, old: Option<&[u8]>, new: &[u8]) -> Result<bool, StoreError> {
         let mut kept = self.kept();
         if kept.rejects_authority {
             return Err(StoreError::new("keep the authority", "disk full"));
         }
-        kept.authority = Some(material.to_vec());
-        Ok(())
+        let is_current = kept.authority.as_deref() == old;
+        if is_current {
+            kept.authority = Some(new.to_vec());
+        }
+        Ok(is_current)
     }
 
     fn service_certificates(&self) -> Result<Vec<ServiceCertificate>, StoreError> {
         Ok(self.kept().certificates.values().cloned().collect())
     }
 
-    fn put_service_certificate(&self, certificate: &ServiceCertificate) -> Result<(), StoreError> {
+    fn service_certificate(
+        &self,
+        account: &ServiceAccount,
+    ) -> Result<Option<ServiceCertificate>, StoreError> {
+        Ok(self.kept().certificates.get(account).cloned())
+    }
+
+    fn replace_service_certificate(
+        &self,
+        old: Option<&ServiceCertificate>,
+        new: &ServiceCertificate,
+    ) -> Result<bool, StoreError> {
         let mut kept = self.kept();
-        if kept.rejected.as_ref() == Some(&certificate.account) {
+        if kept.rejected.as_ref() == Some(&new.account) {
             return Err(StoreError::new("keep a certificate", "disk full"));
         }
-        kept.certificates.insert(certificate.account.clone(), certificate.clone());
-        Ok(())
+        let stored = kept.certificates.get(&new.account).map(|stored| &stored.serial);
+        let is_current = stored == old.map(|old| &old.serial);
+        if is_current {
+            kept.certificates.insert(new.account.clone(), new.clone());
+        }
+        Ok(is_current)
     }
 }

@@ -104,6 +104,21 @@ impl ServiceCertificates {
         Ok(EnsureOutcome { changed, failures })
     }
 
+    /// Reads the stored certificate of an account again: another control plane may have renewed it. [`Self::ensure`] then
+    /// uses it. Returns whether it differs.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store cannot be read. The known certificate stays.
+    pub fn reread(&mut self, account: &ServiceAccount) -> Result<bool, StoreError> {
+        let Some(stored) = self.store.service_certificate(account)? else { return Ok(false) };
+        if self.kept.get(account).is_some_and(|kept| **kept == stored) {
+            return Ok(false);
+        }
+        self.kept.insert(account.clone(), Arc::new(stored));
+        Ok(true)
+    }
+
     /// Sets the serial numbers of certificates that revoked proxies have: [`Self::ensure`] replaces these. Returns whether
     /// one of them is in use.
     pub fn refuse(&mut self, serials: BTreeSet<String>) -> bool {
@@ -135,12 +150,13 @@ impl ServiceCertificates {
         pass: &Pass<'_>,
     ) -> (Option<Arc<ServiceCertificate>>, Option<KeepError>) {
         let in_use = self.published.get(account).filter(|_| pass.trusted_as_before).cloned();
+        let kept = self.kept.get(account).cloned();
         if let Some(certificate) = &in_use
+            && kept.as_ref().is_none_or(|kept| Arc::ptr_eq(kept, certificate))
             && !self.must_replace(certificate, pass)
         {
             return (in_use, None);
         }
-        let kept = self.kept.get(account).cloned();
         let fit = kept.clone().filter(|c| pass.is_fit(c, account, pass.clock.now));
         if let Some(certificate) = &fit
             && !self.must_replace(certificate, pass)
@@ -176,10 +192,18 @@ impl ServiceCertificates {
             new.history.earlier = earlier.take(MAX_EARLIER).collect();
         }
         pass.inspector.check(&new, &authority.trust_domain().workload(account), now)?;
-        self.store.put_service_certificate(&new)?;
-        let new = Arc::new(new);
-        self.kept.insert(account.clone(), Arc::clone(&new));
-        Ok(new)
+        let old = self.kept.get(account).map(|old| &**old);
+        if self.store.replace_service_certificate(old, &new)? {
+            let new = Arc::new(new);
+            self.kept.insert(account.clone(), Arc::clone(&new));
+            return Ok(new);
+        }
+        // Another control plane was faster: all publish its certificate.
+        self.reread(account)?;
+        let stored = self.kept.get(account).cloned();
+        let is_usable =
+            |one: &Arc<_>| pass.is_fit(one, account, now) && !self.refused.contains(&one.serial);
+        stored.filter(is_usable).ok_or(KeepError::Outrun)
     }
 }
 
@@ -195,6 +219,11 @@ pub enum KeepError {
     /// The store did not store it, so it was not published.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// Another control plane has stored a certificate meanwhile that cannot be used here.
+    #[error(
+        "another control plane has stored a certificate that is not valid here: compare the clocks of both machines"
+    )]
+    Outrun,
 }
 
 /// The data common to all accounts of one call.

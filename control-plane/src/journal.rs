@@ -119,12 +119,12 @@ impl Journal {
         self.write();
     }
 
-    /// Appends all pending entries to the store, in one transaction.
+    /// Appends all pending entries to the store.
     fn write(&self) {
         let _writing = self.0.writing.lock();
-        let (entries, waiting) = self.0.pending.lock().take();
+        let (mut entries, waiting) = self.0.pending.lock().take();
         if !entries.is_empty() {
-            let written = self.0.state.append_journal(&entries);
+            let written = self.0.state.append_journal(&mut entries);
             let mut pending = self.0.pending.lock();
             match written {
                 Ok(()) => {

@@ -338,7 +338,7 @@ impl Register {
         Ok(is_quarantined)
     }
 
-    /// Revokes proxies, all or none. An earlier revocation stays as it is, except for that of a proxy that has left by
+    /// Revokes proxies. If that fails for many, some may be revoked: a repetition revokes the rest. An earlier revocation stays as it is, except for that of a proxy that has left by
     /// itself or was reimaged, if an operator revokes it.
     pub(crate) fn revoke(
         &self,

@@ -2,12 +2,12 @@
 //!
 //! It never parses a certificate.
 
-use ironmesh_catalog::{CertificateStore, ServiceCertificate, StoreError};
+use ironmesh_catalog::{CertificateStore, ServiceAccount, ServiceCertificate, StoreError};
 use zeroize::Zeroizing;
 
 use crate::database::Failure;
-use crate::mesh_state::{CURRENT, MeshState, json, put};
-use crate::record_store::TableName;
+use crate::mesh_state::{CURRENT, MeshState, expected, json};
+use crate::record_store::{ExpectedVersion, TableName};
 
 /// The material of the certificate authority.
 pub(crate) const AUTHORITY: TableName = TableName("authority");
@@ -21,10 +21,17 @@ impl CertificateStore for MeshState {
         Ok(stored.map(|value| value.to_vec()))
     }
 
-    fn put_authority(&self, material: &[u8]) -> Result<(), StoreError> {
-        let change = put(AUTHORITY, CURRENT, Zeroizing::new(material.to_vec()));
-        let stored = self.records.commit(&[change]);
-        stored.map(drop).map_err(|e| StoreError::new("keep the certificate authority", e))
+    fn replace_authority(&self, old: Option<&[u8]>, new: &[u8]) -> Result<bool, StoreError> {
+        let replace = || -> Result<_, Failure> {
+            // Material that is not authentic is an error, and never replaced.
+            let stored = self.indispensable_record(AUTHORITY, "keys of the authority")?;
+            if stored.as_ref().map(|stored| stored.value.as_slice()) != old {
+                return Ok(false);
+            }
+            let expected = expected(stored.map(|stored| stored.version));
+            self.replace(AUTHORITY, CURRENT, expected, Zeroizing::new(new.to_vec()))
+        };
+        replace().map_err(|e| StoreError::new("keep the certificate authority", e))
     }
 
     /// Those that are not authentic are omitted: the caller issues them again.
@@ -38,13 +45,42 @@ impl CertificateStore for MeshState {
         read().map_err(|e| StoreError::new("read the service certificates", e))
     }
 
-    fn put_service_certificate(&self, certificate: &ServiceCertificate) -> Result<(), StoreError> {
-        let account = certificate.account.to_string();
-        let write = || -> Result<_, Failure> {
-            let change = put(SERVICE_CERTIFICATES, account.as_str(), json(certificate)?);
-            self.records.commit(&[change])?;
-            Ok(())
+    fn service_certificate(
+        &self,
+        account: &ServiceAccount,
+    ) -> Result<Option<ServiceCertificate>, StoreError> {
+        let account = account.to_string();
+        self.get_json(SERVICE_CERTIFICATES, &account)
+            .map_err(|e| StoreError::new(format!("read the certificate of `{account}`"), e))
+    }
+
+    /// One that is not authentic is replaced.
+    fn replace_service_certificate(
+        &self,
+        old: Option<&ServiceCertificate>,
+        new: &ServiceCertificate,
+    ) -> Result<bool, StoreError> {
+        let account = new.account.to_string();
+        let replace = || -> Result<_, Failure> {
+            let expected = match self.records.get(SERVICE_CERTIFICATES, &account) {
+                Ok(stored) => {
+                    let found: Option<ServiceCertificate> = stored
+                        .as_ref()
+                        .map(|stored| serde_json::from_slice(&stored.value))
+                        .transpose()?;
+                    let serial = found.as_ref().map(|found| &found.serial);
+                    if serial != old.map(|old| &old.serial) {
+                        return Ok(false);
+                    }
+                    expected(stored.map(|stored| stored.version))
+                }
+                Err(_) if self.records.quarantined(SERVICE_CERTIFICATES).contains(&account) => {
+                    ExpectedVersion::Any
+                }
+                Err(error) => return Err(error.into()),
+            };
+            self.replace(SERVICE_CERTIFICATES, &account, expected, json(new)?)
         };
-        write().map_err(|e| StoreError::new(format!("keep the certificate of `{account}`"), e))
+        replace().map_err(|e| StoreError::new(format!("keep the certificate of `{account}`"), e))
     }
 }

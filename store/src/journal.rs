@@ -10,11 +10,25 @@ use std::ops::{ControlFlow, Range};
 use ironmesh_catalog::{JournalEntry, JournalKind, JournalQuery, StoreError};
 
 use crate::database::Failure;
-use crate::mesh_state::{MeshState, json, put, remove};
-use crate::record_store::{Order, RecordStore, TableName};
+use crate::mesh_state::{CURRENT, MeshState, json, put, remove};
+use crate::record_store::{
+    ExpectedVersion, MAX_COMMIT_CHANGES, Order, RecordChange, RecordError, RecordStore, TableName,
+};
 
 /// The journal's entries, by number and kind.
 pub(crate) const JOURNAL: TableName = TableName("journal");
+
+/// The number of the last entry. Each append replaces it, so two control planes never use one number.
+pub(crate) const JOURNAL_END: TableName = TableName("journal_end");
+
+/// The most entries that one commit appends.
+const MAX_APPENDED: usize = MAX_COMMIT_CHANGES / 3;
+
+/// The most entries that one commit removes: more, so that a lower bound is reached.
+pub(crate) const MAX_REMOVED: usize = MAX_COMMIT_CHANGES - MAX_APPENDED - 1;
+
+/// How often an append is tried, each time after the newest entry.
+const MAX_ATTEMPTS: usize = 8;
 
 /// The word after the kind in the group of rejected entries.
 const REJECTED: &str = "/rejected";
@@ -28,15 +42,27 @@ const END: &str = "~";
 
 /// The numbers of all stored entries, ascending, by their groups. A newer version may have stored groups that this
 /// one does not know.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct JournalIndex {
     last: u64,
+    /// The version of the record of the last number, which each append replaces.
+    end: ExpectedVersion,
     groups: BTreeMap<String, VecDeque<u64>>,
 }
 
 impl JournalIndex {
     fn read(records: &dyn RecordStore) -> Result<Self, Failure> {
-        let mut index = Self::default();
+        // Read first: what is appended meanwhile makes this append a conflict.
+        let (end, last) = match records.get(JOURNAL_END, CURRENT) {
+            Ok(None) => (ExpectedVersion::Absent, 0),
+            Ok(Some(end)) => {
+                (ExpectedVersion::Exactly(end.version), serde_json::from_slice(&end.value)?)
+            }
+            // The number of the newest entry replaces it.
+            Err(RecordError::Corrupt(_)) => (ExpectedVersion::Any, 0),
+            Err(error) => return Err(error.into()),
+        };
+        let mut index = Self { last, end, groups: BTreeMap::new() };
         for key in records.keys(JOURNAL)? {
             if let Some((sequence, group)) = parse_key(&key) {
                 index.add(sequence, group);
@@ -50,12 +76,14 @@ impl JournalIndex {
         self.groups.entry(group.to_owned()).or_default().push_back(sequence);
     }
 
-    /// Removes the oldest numbers beyond the bound of each group, and returns the keys of their entries.
-    fn trim(&mut self, bound: impl Fn(JournalKind, bool) -> usize) -> Vec<String> {
+    /// Removes the oldest numbers beyond the bound of each group, as many as one commit removes, and returns the keys of
+    /// their entries.
+    fn trim(&mut self, bound: &impl Fn(JournalKind, bool) -> usize) -> Vec<String> {
         let mut gone = Vec::new();
         for (group, numbers) in &mut self.groups {
             let Some((kind, is_rejected)) = parse_group(group) else { continue };
             let surplus = numbers.len().saturating_sub(bound(kind, is_rejected));
+            let surplus = surplus.min(MAX_REMOVED - gone.len());
             gone.extend(numbers.drain(..surplus).map(|sequence| key(sequence, group)));
         }
         gone
@@ -63,20 +91,42 @@ impl JournalIndex {
 }
 
 impl MeshState {
-    /// Appends entries with the next numbers, and removes the oldest beyond the bound of each group, in one
-    /// transaction. The number that an entry has is ignored.
-    pub fn append_journal(&self, entries: &[JournalEntry]) -> Result<(), StoreError> {
-        self.append_journal_within(entries, JournalKind::bound)
+    /// Appends entries with the next numbers, and removes the oldest beyond the bound of each group. What is stored is
+    /// removed from `entries`; after a failure the rest is left. The number that an entry has is ignored.
+    pub fn append_journal(&self, entries: &mut Vec<JournalEntry>) -> Result<(), StoreError> {
+        let appended = self.append_journal_within(entries, JournalKind::bound);
+        appended
             .map_err(|e| StoreError::new(format!("append {} journal entries", entries.len()), e))
     }
 
     pub(crate) fn append_journal_within(
         &self,
-        entries: &[JournalEntry],
+        entries: &mut Vec<JournalEntry>,
         bound: impl Fn(JournalKind, bool) -> usize,
     ) -> Result<(), Failure> {
         let mut kept = self.journal_index.lock();
-        // After a failed write, the index is read again: it is unknown what the disk has.
+        while !entries.is_empty() {
+            let count = entries.len().min(MAX_APPENDED);
+            let part = entries.get(..count).unwrap_or_default();
+            let mut attempts = 1..=MAX_ATTEMPTS;
+            while !self.append_part(&mut kept, part, &bound)? {
+                if attempts.next().is_none() {
+                    return Err("other control planes append all the time".into());
+                }
+            }
+            entries.drain(..count);
+        }
+        Ok(())
+    }
+
+    /// Appends entries in one commit. Returns whether it did: not if another control plane has appended since the index was
+    /// read. Then, and after a failed write, the index is read again the next time.
+    fn append_part(
+        &self,
+        kept: &mut Option<JournalIndex>,
+        entries: &[JournalEntry],
+        bound: &impl Fn(JournalKind, bool) -> usize,
+    ) -> Result<bool, Failure> {
         let mut index = match kept.take() {
             Some(index) => index,
             None => JournalIndex::read(&*self.records)?,
@@ -89,9 +139,19 @@ impl MeshState {
             changes.push(put(JOURNAL, key(entry.sequence, &group), json(&entry)?));
         }
         changes.extend(index.trim(bound).into_iter().map(|key| remove(JOURNAL, key)));
-        self.records.commit(&changes)?;
-        *kept = Some(index);
-        Ok(())
+        changes.push(RecordChange {
+            expected: index.end,
+            ..put(JOURNAL_END, CURRENT, json(&index.last)?)
+        });
+        match self.records.commit(&changes) {
+            Ok(version) => {
+                index.end = ExpectedVersion::Exactly(version);
+                *kept = Some(index);
+                Ok(true)
+            }
+            Err(RecordError::Conflict(_)) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// The entries of a query, the newest last, and the highest number of all entries. Entries that are not

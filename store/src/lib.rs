@@ -57,8 +57,9 @@ pub use open::OpenError;
 pub use quarantine::QuarantinedRecord;
 pub use record_cipher::{CipherFault, RecordCipher, SealedFault};
 pub use record_store::{
-    ExpectedVersion, KeyedRecords, Order, RecordAddress, RecordBytes, RecordChange, RecordError,
-    RecordStore, RecordVersion, RecordVisitor, TableName, Versioned, check_changes,
+    ExpectedVersion, KeyedRecords, MAX_COMMIT_BYTES, MAX_COMMIT_CHANGES, Order, RecordAddress,
+    RecordBytes, RecordChange, RecordError, RecordStore, RecordVersion, RecordVisitor, TableName,
+    Versioned, check_changes, commit_parts,
 };
 pub use record_table::{Record, RecordTable};
 pub use record_watch::{RecordWatch, RecordWatchSender, TableChanges};

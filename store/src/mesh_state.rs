@@ -15,7 +15,8 @@ use zeroize::Zeroizing;
 use crate::database::Failure;
 use crate::journal::JournalIndex;
 use crate::record_store::{
-    ExpectedVersion, RecordBytes, RecordChange, RecordError, RecordStore, TableName,
+    ExpectedVersion, RecordBytes, RecordChange, RecordError, RecordStore, RecordVersion, TableName,
+    Versioned,
 };
 
 /// The domain and the trust domain.
@@ -58,10 +59,16 @@ impl MeshState {
     /// every proxy's bootstrap contains them.
     pub fn put_mesh(&self, domain: &Domain, trust_domain: &TrustDomain) -> Result<(), StoreError> {
         const OPERATION: &str = "store the mesh identity";
+        if self.mesh()?.is_none() {
+            let names = json(&(domain, trust_domain)).map_err(|e| StoreError::new(OPERATION, e))?;
+            let stored = self.replace(MESH, CURRENT, ExpectedVersion::Absent, names);
+            // Another control plane of a new mesh may have been faster.
+            if stored.map_err(|e| StoreError::new(OPERATION, e))? {
+                return Ok(());
+            }
+        }
         match self.mesh()? {
-            None => self
-                .put_json(MESH, CURRENT, &(domain, trust_domain))
-                .map_err(|e| StoreError::new(OPERATION, e)),
+            None => Err(StoreError::new(OPERATION, "it was removed meanwhile")),
             Some((d, t)) if (&d, &t) == (domain, trust_domain) => Ok(()),
             Some((d, t)) => Err(StoreError::new(
                 OPERATION,
@@ -88,8 +95,17 @@ impl MeshState {
         table: TableName,
         what: &str,
     ) -> Result<Option<RecordBytes>, Failure> {
+        Ok(self.indispensable_record(table, what)?.map(|stored| stored.value))
+    }
+
+    /// The same, with its version.
+    pub(crate) fn indispensable_record(
+        &self,
+        table: TableName,
+        what: &str,
+    ) -> Result<Option<Versioned<RecordBytes>>, Failure> {
         match self.records.get(table, CURRENT) {
-            Ok(stored) => Ok(stored.map(|stored| stored.value)),
+            Ok(stored) => Ok(stored),
             Err(RecordError::Corrupt(_)) => Err(format!(
                 "the stored {what} were changed or removed outside of `ironmesh serve`, or are older than the rest: restore the state folder from your backup"
             )
@@ -99,7 +115,7 @@ impl MeshState {
     }
 
     /// The value of a record; none if it is quarantined.
-    fn get_json<T: DeserializeOwned>(
+    pub(crate) fn get_json<T: DeserializeOwned>(
         &self,
         table: TableName,
         key: &str,
@@ -108,6 +124,22 @@ impl MeshState {
             Ok(None) => Ok(None),
             Ok(Some(stored)) => Ok(Some(serde_json::from_slice(&stored.value)?)),
             Err(_) if self.records.quarantined(table).contains(key) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Stores a value in place of one of this version. Returns whether it does: not if the record has another one now.
+    pub(crate) fn replace(
+        &self,
+        table: TableName,
+        key: &str,
+        expected: ExpectedVersion,
+        value: RecordBytes,
+    ) -> Result<bool, Failure> {
+        let change = RecordChange { table, key: key.to_owned(), expected, value: Some(value) };
+        match self.records.commit(&[change]) {
+            Ok(_) => Ok(true),
+            Err(RecordError::Conflict(_)) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }
@@ -121,6 +153,11 @@ impl MeshState {
         self.records.commit(&[put(table, key, json(value)?)])?;
         Ok(())
     }
+}
+
+/// The expectation that a record still has this version, or is still absent.
+pub(crate) fn expected(version: Option<RecordVersion>) -> ExpectedVersion {
+    version.map_or(ExpectedVersion::Absent, ExpectedVersion::Exactly)
 }
 
 /// Stores a value in place of any.

@@ -141,6 +141,29 @@ pub trait RecordStore: fmt::Debug + Send + Sync {
     }
 }
 
+/// The most changes of one commit that every store accepts: a transaction of etcd has at most 128 operations by default.
+pub const MAX_COMMIT_CHANGES: usize = 100;
+
+/// The most bytes of the values of one commit that every store accepts: a request of etcd has at most 1.5 MiB by default.
+pub const MAX_COMMIT_BYTES: usize = 768 * 1024;
+
+/// Changes in parts that every store accepts as one commit each, in order. A change that exceeds the bytes alone is a part
+/// of its own.
+pub fn commit_parts(changes: &[RecordChange]) -> impl Iterator<Item = &[RecordChange]> {
+    let mut rest = changes;
+    std::iter::from_fn(move || {
+        let mut bytes = 0;
+        let has_room = |(index, change): &(usize, &RecordChange)| {
+            bytes += change.value.as_ref().map_or(0, |value| value.len());
+            *index == 0 || (*index < MAX_COMMIT_CHANGES && bytes <= MAX_COMMIT_BYTES)
+        };
+        let length = rest.iter().enumerate().take_while(has_room).count();
+        let (part, after) = rest.split_at(length);
+        rest = after;
+        (!part.is_empty()).then_some(part)
+    })
+}
+
 /// Rejects a commit with two changes of one record, or with a record of more than `max_record` bytes.
 ///
 /// # Errors
@@ -217,4 +240,35 @@ fn list(records: &[RecordAddress]) -> String {
         named.push(format!("{} more", records.len() - NAMED));
     }
     named.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn changes(sizes: &[usize]) -> Vec<RecordChange> {
+        let change = |(number, size): (usize, &usize)| RecordChange {
+            table: TableName("t"),
+            key: number.to_string(),
+            expected: ExpectedVersion::Any,
+            value: (*size > 0).then(|| vec![0; *size].into()),
+        };
+        sizes.iter().enumerate().map(change).collect()
+    }
+
+    #[test]
+    fn parts_stay_within_the_limits_of_every_store() {
+        let lengths = |sizes: &[usize]| -> Vec<usize> {
+            let changes = changes(sizes);
+            let parts: Vec<_> = commit_parts(&changes).collect();
+            assert_eq!(parts.concat(), changes, "every change is in one part, in order");
+            parts.iter().map(|part| part.len()).collect()
+        };
+        assert_eq!(lengths(&[]), [0_usize; 0]);
+        assert_eq!(lengths(&[0; 100]), [100]);
+        assert_eq!(lengths(&[1; 201]), [100, 100, 1]);
+        let half = MAX_COMMIT_BYTES / 2;
+        assert_eq!(lengths(&[half, half, 1, half]), [2, 2]);
+        assert_eq!(lengths(&[1, MAX_COMMIT_BYTES + 1, 1]), [1, 1, 1]);
+    }
 }

@@ -7,7 +7,7 @@ use ironmesh_catalog::{ServicePort, StoreError, TcpAccess, TcpAccesses};
 
 use crate::database::Failure;
 use crate::mesh_state::{MeshState, json, put, remove};
-use crate::record_store::{RecordChange, TableName};
+use crate::record_store::{RecordChange, TableName, commit_parts};
 
 pub(crate) const TCP_ACCESSES: TableName = TableName("tcp_accesses");
 
@@ -30,7 +30,9 @@ impl MeshState {
             changes.extend(
                 stale.filter(|key| !written.contains(key)).map(|key| remove(TCP_ACCESSES, key)),
             );
-            self.records.commit(&changes)?;
+            for part in commit_parts(&changes) {
+                self.records.commit(part)?;
+            }
             Ok(())
         };
         write().map_err(|e| StoreError::new("store TCP callers", e))

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use ironmesh_catalog::{
     CertificateHistory, CertificateStore, Domain, Endpoint, JoinRecord, KeptEndpoints,
-    Participation, Provider, ProxyId, Secret, ServiceCertificate, TrustDomain,
+    Participation, Provider, ProxyId, Secret, ServiceCertificate, StoreError, TrustDomain,
 };
 use jiff::Timestamp;
 use tempfile::TempDir;
@@ -61,6 +61,26 @@ impl State {
 
     fn open(&self) -> Result<Arc<Store>, OpenError> {
         Store::open(&self.folder(), self.key().unwrap()).map(Arc::new)
+    }
+}
+
+/// Certificates in place of those that the store has.
+trait PutCertificates {
+    fn put_authority(&self, material: &[u8]) -> Result<(), StoreError>;
+    fn put_service_certificate(&self, certificate: &ServiceCertificate) -> Result<(), StoreError>;
+}
+
+impl PutCertificates for MeshState {
+    fn put_authority(&self, material: &[u8]) -> Result<(), StoreError> {
+        let old = self.authority()?;
+        assert!(self.replace_authority(old.as_deref(), material)?);
+        Ok(())
+    }
+
+    fn put_service_certificate(&self, certificate: &ServiceCertificate) -> Result<(), StoreError> {
+        let old = self.service_certificate(&certificate.account)?;
+        assert!(self.replace_service_certificate(old.as_ref(), certificate)?);
+        Ok(())
     }
 }
 
@@ -321,7 +341,11 @@ fn sealed_value_does_not_open_in_a_different_place() {
     assert!(mesh_state(&store).authority().is_err());
     store.put_raw(AUTHORITY, "current", b"short").unwrap();
     assert!(mesh_state(&store).authority().is_err());
+    let replaced = mesh_state(&store).replace_authority(None, b"m");
+    assert!(replaced.is_err(), "an authority that is not authentic is never replaced");
     // Sealing the same plaintext twice gives different bytes.
+    let state = State::new();
+    let store = state.open().unwrap();
     mesh_state(&store).put_authority(b"m").unwrap();
     let first = store.get_raw(AUTHORITY, "current").unwrap();
     mesh_state(&store).put_authority(b"m").unwrap();

@@ -85,7 +85,7 @@ async fn state_of_a_mesh_is_sealed_and_survives_a_restart() {
         let state = MeshState::new(Arc::<EtcdStore>::clone(&store));
         block_in_place(|| {
             state.put_mesh(&mesh.0, &mesh.1).unwrap();
-            state.put_authority(secret.as_bytes()).unwrap();
+            assert!(state.replace_authority(None, secret.as_bytes()).unwrap());
         });
         assert_eq!(state.mesh().unwrap().as_ref(), Some(&mesh), "a writer reads its own writes");
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use ironmesh_catalog::{JoinToken, Revocation, StoreError, TokenId, TokenMisuse};
 use ironmesh_store::{
     ExpectedVersion, RecordChange, RecordError, RecordStore, RecordTable, RecordVersion, Versioned,
+    commit_parts,
 };
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
@@ -52,7 +53,8 @@ impl TokenTable {
         self.misused.lock().values().cloned().collect()
     }
 
-    /// Stores new tokens, all or none, and removes those that expired long ago.
+    /// Stores new tokens, and removes those that expired long ago. After a failure some may be stored: their secrets are
+    /// never shown, and they expire.
     pub(crate) fn create(&self, tokens: &[JoinToken], now: Timestamp) -> Result<(), StoreError> {
         let failed = |error: RecordError| StoreError::new("store the join tokens", error);
         let stored = self.table.list().map_err(failed)?;
@@ -75,7 +77,9 @@ impl TokenTable {
         });
         let added = tokens.iter().map(|token| RecordChange::put(token, ExpectedVersion::Absent));
         let changes: Result<Vec<_>, RecordError> = removed.chain(added).collect();
-        self.table.store().commit(&changes.map_err(failed)?).map_err(failed)?;
+        for part in commit_parts(&changes.map_err(failed)?) {
+            self.table.store().commit(part).map_err(failed)?;
+        }
         let mut misused = self.misused.lock();
         for gone in over {
             misused.remove(&gone.value.id);

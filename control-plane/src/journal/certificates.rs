@@ -86,24 +86,39 @@ impl CertificateStore for RecordedCertificates {
         self.state.authority()
     }
 
-    fn put_authority(&self, material: &[u8]) -> Result<(), StoreError> {
-        let is_new = self.state.authority()?.is_none();
-        self.state.put_authority(material)?;
-        let name = if is_new { "root" } else { "intermediate" };
-        let subject = JournalSubject { name: Some(name.to_owned()), ..JournalSubject::default() };
-        let (kind, who) = (JournalKind::Authority, Actor::ControlPlane);
-        self.journal
-            .record(JournalEntry { subject, ..JournalEntry::new(Timestamp::now(), kind, who) });
-        Ok(())
+    fn replace_authority(&self, old: Option<&[u8]>, new: &[u8]) -> Result<bool, StoreError> {
+        let is_kept = self.state.replace_authority(old, new)?;
+        if is_kept {
+            let name = if old.is_none() { "root" } else { "intermediate" };
+            let subject =
+                JournalSubject { name: Some(name.to_owned()), ..JournalSubject::default() };
+            let (kind, who) = (JournalKind::Authority, Actor::ControlPlane);
+            self.journal
+                .record(JournalEntry { subject, ..JournalEntry::new(Timestamp::now(), kind, who) });
+        }
+        Ok(is_kept)
     }
 
     fn service_certificates(&self) -> Result<Vec<ServiceCertificate>, StoreError> {
         self.state.service_certificates()
     }
 
-    fn put_service_certificate(&self, certificate: &ServiceCertificate) -> Result<(), StoreError> {
-        self.state.put_service_certificate(certificate)?;
-        self.journal.record_issued(CertificateHolder::Account(certificate.account.clone()), 1);
-        Ok(())
+    fn service_certificate(
+        &self,
+        account: &ServiceAccount,
+    ) -> Result<Option<ServiceCertificate>, StoreError> {
+        self.state.service_certificate(account)
+    }
+
+    fn replace_service_certificate(
+        &self,
+        old: Option<&ServiceCertificate>,
+        new: &ServiceCertificate,
+    ) -> Result<bool, StoreError> {
+        let is_kept = self.state.replace_service_certificate(old, new)?;
+        if is_kept {
+            self.journal.record_issued(CertificateHolder::Account(new.account.clone()), 1);
+        }
+        Ok(is_kept)
     }
 }

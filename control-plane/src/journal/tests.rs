@@ -52,8 +52,13 @@ fn certificates_of_a_batch_are_one_entry_per_account() {
     let certificates =
         RecordedCertificates { state: Arc::clone(&journal.0.state), journal: journal.clone() };
     for account in ["shop/a", "shop/b", "shop/a"] {
-        certificates.put_service_certificate(&certificate(account)).unwrap();
+        let new = certificate(account);
+        let old = certificates.service_certificate(&new.account).unwrap();
+        assert!(certificates.replace_service_certificate(old.as_ref(), &new).unwrap());
     }
+    let other = ServiceCertificate { serial: "2".to_owned(), ..certificate("shop/a") };
+    let is_kept = certificates.replace_service_certificate(Some(&other), &other).unwrap();
+    assert!(!is_kept, "what another control plane was faster with is no entry");
     journal.record_issued(CertificateHolder::proxies(&["shop/store".parse().unwrap()]), 500);
     assert_eq!(entries(&journal), [], "the disk is not written for each certificate");
     journal.write();
@@ -88,8 +93,9 @@ fn new_authority_and_renewed_intermediate_are_told_apart() {
     let (_folder, journal) = open();
     let certificates =
         RecordedCertificates { state: Arc::clone(&journal.0.state), journal: journal.clone() };
-    certificates.put_authority(b"1").unwrap();
-    certificates.put_authority(b"2").unwrap();
+    assert!(certificates.replace_authority(None, b"1").unwrap());
+    assert!(!certificates.replace_authority(None, b"2").unwrap());
+    assert!(certificates.replace_authority(Some(b"1"), b"2").unwrap());
     journal.write();
     let names: Vec<_> = entries(&journal).into_iter().map(|one| one.subject.name).collect();
     assert_eq!(names, [Some("root".to_owned()), Some("intermediate".to_owned())]);

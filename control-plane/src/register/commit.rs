@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ironmesh_catalog::{JoinRecord, ProxyId, Records, StoreError};
-use ironmesh_store::{ExpectedVersion, RecordChange, RecordError, RecordVersion};
+use ironmesh_store::{
+    ExpectedVersion, MAX_COMMIT_CHANGES, RecordChange, RecordError, RecordVersion, commit_parts,
+};
 
 use super::{RecordIndex, Register};
 
@@ -59,21 +61,23 @@ impl Register {
             };
             proxies.iter().map(remove).collect()
         };
-        match self.table.store().commit(&removals) {
-            Ok(_) => {
-                let mut records = self.records.lock();
-                for id in proxies {
-                    records.remove(*id);
+        for (part, removed) in commit_parts(&removals).zip(proxies.chunks(MAX_COMMIT_CHANGES)) {
+            match self.table.store().commit(part) {
+                Ok(_) => {
+                    let mut records = self.records.lock();
+                    for id in removed {
+                        records.remove(*id);
+                    }
                 }
-                Ok(())
+                // A later look removes those that are still past their retention.
+                Err(RecordError::Conflict(_)) => self.reread(removed.iter().copied())?,
+                Err(error) => return Err(failed(error)),
             }
-            // A later look removes those that are still past their retention.
-            Err(RecordError::Conflict(_)) => self.reread(proxies.iter().copied()),
-            Err(error) => Err(failed(error)),
         }
+        Ok(())
     }
 
-    /// Commits records, and then shows them.
+    /// Commits records, and then shows them. Many are several commits, each of which is shown before the next.
     fn commit(&self, changed: Vec<JoinRecord>) -> Result<(), RecordError> {
         let puts: Result<Vec<_>, _> = {
             let records = self.records.lock();
@@ -82,9 +86,12 @@ impl Register {
             };
             changed.iter().map(put).collect()
         };
-        let version = self.table.store().commit(&puts?)?;
-        let changed = changed.into_iter().map(|record| (Arc::new(record), version));
-        self.show(changed, []);
+        let (puts, mut changed) = (puts?, changed.into_iter());
+        for part in commit_parts(&puts) {
+            let version = self.table.store().commit(part)?;
+            let stored = changed.by_ref().take(part.len());
+            self.show(stored.map(|record| (Arc::new(record), version)), []);
+        }
         Ok(())
     }
 

@@ -5,8 +5,8 @@ use ironmesh_catalog::{
 };
 
 use super::{
-    JOIN_RECORDS, JoinRecords, MESH, SERVICE_CERTIFICATES, State, TCP_ACCESSES, certificate, copy,
-    mesh_state, policies, record, table,
+    JOIN_RECORDS, JoinRecords, MESH, PutCertificates as _, SERVICE_CERTIFICATES, State,
+    TCP_ACCESSES, certificate, copy, mesh_state, policies, record, table,
 };
 use crate::database::{ENDPOINTS, META, POLICY, RECORD_VERSIONS, Table};
 use crate::{

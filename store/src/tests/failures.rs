@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ironmesh_catalog::CertificateStore;
 use ironmesh_catalog::text::chain;
 
-use super::{JoinRecords, State, certificate, mesh_state, record};
+use super::{JoinRecords, PutCertificates as _, State, certificate, mesh_state, record};
 use crate::{DatabaseFileFault, OpenError, Store, StoreHealth};
 
 /// A store with one certificate, on a disk that has failed once.

@@ -6,7 +6,7 @@ use ironmesh_catalog::{Actor, JournalEntry, JournalKind, JournalOutcome, Journal
 use jiff::Timestamp;
 
 use super::{JOURNAL, State, copy};
-use crate::journal::MAX_OLDER;
+use crate::journal::{MAX_OLDER, MAX_REMOVED};
 use crate::{RecordStore as _, Store, mesh_state};
 
 fn entry(kind: JournalKind, second: i64) -> JournalEntry {
@@ -14,9 +14,12 @@ fn entry(kind: JournalKind, second: i64) -> JournalEntry {
 }
 
 fn append(store: &Arc<Store>, entries: &[(JournalKind, i64)]) {
-    let entries: Vec<_> = entries.iter().map(|(kind, second)| entry(*kind, *second)).collect();
+    let mut entries: Vec<_> = entries.iter().map(|(kind, second)| entry(*kind, *second)).collect();
     super::mesh_state(store)
-        .append_journal_within(&entries, |kind, _| if kind == JournalKind::Claim { 2 } else { 3 })
+        .append_journal_within(
+            &mut entries,
+            |kind, _| if kind == JournalKind::Claim { 2 } else { 3 },
+        )
         .unwrap();
 }
 
@@ -87,7 +90,7 @@ fn query_since_a_time_does_not_read_what_is_far_older() {
     let store = State::new().open().unwrap();
     let append = |count: usize, second: i64| {
         super::mesh_state(&store)
-            .append_journal(&vec![entry(JournalKind::Revoke, second); count])
+            .append_journal(&mut vec![entry(JournalKind::Revoke, second); count])
             .unwrap();
     };
     append(2, 10);
@@ -117,7 +120,7 @@ fn rejected_entries_displace_no_done_ones() {
     let rejected = JournalEntry { outcome, ..done.clone() };
     let append = |entries: &[JournalEntry]| {
         let bound = |_, is_rejected| if is_rejected { 2 } else { 1 };
-        super::mesh_state(&store).append_journal_within(entries, bound).unwrap();
+        super::mesh_state(&store).append_journal_within(&mut entries.to_vec(), bound).unwrap();
     };
     append(&[done, rejected.clone()]);
     append(&[rejected.clone(), rejected]);
@@ -180,4 +183,33 @@ fn entry_of_a_newer_version_is_omitted_without_a_finding() {
     append(&store, &[(JournalKind::Revoke, 3)]);
     assert_eq!(all(&store), [3]);
     assert!(store.health().quarantined.is_empty());
+}
+
+#[test]
+fn two_control_planes_never_use_one_number() {
+    let store = State::new().open().unwrap();
+    let control_planes = [super::mesh_state(&store), super::mesh_state(&store)];
+    for second in 0..5 {
+        for (state, kind) in control_planes.iter().zip([JournalKind::Claim, JournalKind::Revoke]) {
+            let mut entries = vec![entry(kind, second); 2];
+            state.append_journal(&mut entries).unwrap();
+            assert_eq!(entries, []);
+        }
+    }
+    assert_eq!(all(&store), (1..=20).collect::<Vec<_>>());
+}
+
+#[test]
+fn many_entries_are_several_commits_within_the_bounds() {
+    let store = State::new().open().unwrap();
+    let state = super::mesh_state(&store);
+    let many = |count: usize| vec![entry(JournalKind::Claim, 1); count];
+    state.append_journal(&mut many(1_000)).unwrap();
+    assert_eq!(all(&store), (1..=1_000).collect::<Vec<_>>());
+    // A lower bound removes as many at once as a commit may have, and the rest with later ones.
+    let bound = |_, _| 50;
+    state.append_journal_within(&mut many(1), bound).unwrap();
+    assert_eq!(all(&store).len(), 1_001 - MAX_REMOVED);
+    state.append_journal_within(&mut many(1_500), bound).unwrap();
+    assert_eq!(all(&store).len(), 50);
 }

@@ -11,8 +11,8 @@ use redb::TableHandle as _;
 
 use super::authentication::{accesses, at, quarantined};
 use super::{
-    AUTHORITY, JOIN_RECORDS, JOURNAL, JoinRecords, MESH, SERVICE_CERTIFICATES, State, TCP_ACCESSES,
-    certificate, mesh_state, policies, record, table,
+    AUTHORITY, JOIN_RECORDS, JOURNAL, JoinRecords, MESH, PutCertificates as _,
+    SERVICE_CERTIFICATES, State, TCP_ACCESSES, certificate, mesh_state, policies, record, table,
 };
 use crate::database::{ENDPOINTS, META, POLICY, RECORD_VERSIONS, Table};
 use crate::open::{CANARY, FORMAT_KEY, canary_of};
@@ -115,7 +115,7 @@ fn older_formats_are_migrated_once_and_authenticated_since() {
             shared.put_mesh(&mesh.0, &mesh.1).unwrap();
             shared.put_authority(b"material").unwrap();
             shared.put_service_certificate(&certificate("shop/a", "1")).unwrap();
-            shared.append_journal(std::slice::from_ref(&entry)).unwrap();
+            shared.append_journal(&mut vec![entry.clone()]).unwrap();
             shared.put_tcp_accesses(&accesses(&[]), &accesses(&[(1, 1), (2, 3)])).unwrap();
             shared.put_revocation_lists(&lists).unwrap();
             downgrade(&store, format);
