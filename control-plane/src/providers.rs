@@ -10,7 +10,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use ironmesh_catalog::Provider;
 use ironmesh_config_settings::{PolicyLocation, Settings};
-use ironmesh_config_sources::etcd_options;
+use ironmesh_config_sources::{POLICY_SECTION, etcd_options};
 use ironmesh_etcd::{Cluster, LeaderElection};
 use ironmesh_providers::azure::Azure;
 use ironmesh_providers::consul::Consul;
@@ -42,7 +42,10 @@ pub(super) fn endpoints_options(
         .context("cannot start the Azure provider: correct `[azure]` in the settings")?;
     let azure = Arc::new(azure);
     let group = etcd.map(|etcd| {
-        let election = LeaderElection::new(Cluster::open(etcd_options(etcd.clone()))?, "azure");
+        let election = LeaderElection::new(
+            Cluster::open(etcd_options(POLICY_SECTION, etcd.clone()))?,
+            "azure",
+        );
         anyhow::Ok(Group::new(election, Arc::clone(&azure), polls))
     });
     let providers: Vec<Arc<dyn EndpointsProvider>> =

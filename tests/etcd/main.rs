@@ -22,4 +22,5 @@ mod races;
 mod relay;
 mod sessions;
 mod store;
+mod store_copy;
 mod workspace;

@@ -8,7 +8,7 @@ use ironmesh_store::{
     ExpectedVersion, KeyEncryptionKey, MeshState, RecordChange, RecordError, RecordStore as _,
     RecordVersion, TableName,
 };
-use ironmesh_store_etcd::{EtcdStore, EtcdStoreError, Initialized, init};
+use ironmesh_store_etcd::{EtcdStore, EtcdStoreError, EtcdStoreOptions, Initialized, init};
 use ironmesh_tests::eventually;
 use tempfile::TempDir;
 use tokio::task::{block_in_place, spawn_blocking};
@@ -18,14 +18,14 @@ use crate::cluster::Etcd;
 use crate::sessions::options;
 
 const TABLE: TableName = TableName("records_of_a_test");
-const PREFIX: &str = "/ironmesh/default";
+pub(crate) const PREFIX: &str = "/ironmesh/default";
 const HEAD: &str = "/ironmesh/default/state/head";
 
 /// The key-encryption key of a mesh, in a file.
-struct Key(TempDir);
+pub(crate) struct Key(TempDir);
 
 impl Key {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(tempfile::Builder::new().prefix("ironmesh-test-").tempdir().unwrap())
     }
 
@@ -33,17 +33,39 @@ impl Key {
         KeyEncryptionKey::load_or_create(&self.0.path().join("kek"), false).unwrap()
     }
 
-    fn init(&self, etcd: &Etcd) -> Initialized {
+    pub(crate) fn init(&self, etcd: &Etcd) -> Initialized {
         let options = options(etcd.endpoint(0), PREFIX);
         block_in_place(|| init(options, &self.load(), "default", "cp1")).unwrap()
     }
 
     fn try_open(&self, endpoint: String, mesh: &str) -> Result<Arc<EtcdStore>, EtcdStoreError> {
-        let options = options(endpoint, PREFIX);
-        block_in_place(|| EtcdStore::open(options, self.load(), mesh, "cp1".to_owned()))
+        self.open_with(EtcdStoreOptions { mesh: mesh.to_owned(), ..self.options(endpoint) })
     }
 
-    fn open(&self, endpoint: String) -> Arc<EtcdStore> {
+    /// Options without a copy on the disk.
+    pub(crate) fn options(&self, endpoint: String) -> EtcdStoreOptions {
+        EtcdStoreOptions {
+            etcd: options(endpoint, PREFIX),
+            mesh: "default".to_owned(),
+            writer: "cp1".to_owned(),
+            copy: None,
+            accepts_older: false,
+        }
+    }
+
+    /// Options with a copy on the disk.
+    pub(crate) fn copying(&self, endpoint: String) -> EtcdStoreOptions {
+        EtcdStoreOptions { copy: Some(self.0.path().to_owned()), ..self.options(endpoint) }
+    }
+
+    pub(crate) fn open_with(
+        &self,
+        options: EtcdStoreOptions,
+    ) -> Result<Arc<EtcdStore>, EtcdStoreError> {
+        block_in_place(|| EtcdStore::open(options, self.load()))
+    }
+
+    pub(crate) fn open(&self, endpoint: String) -> Arc<EtcdStore> {
         self.try_open(endpoint, "default").unwrap()
     }
 }
@@ -53,16 +75,16 @@ fn change(key: &str, expected: ExpectedVersion, value: Option<&str>) -> RecordCh
     RecordChange { table: TABLE, key: key.to_owned(), expected, value }
 }
 
-fn put(store: &EtcdStore, key: &str, value: &str) -> Result<RecordVersion, RecordError> {
+pub(crate) fn put(store: &EtcdStore, key: &str, value: &str) -> Result<RecordVersion, RecordError> {
     block_in_place(|| store.commit(&[change(key, ExpectedVersion::Any, Some(value))]))
 }
 
-fn value(store: &EtcdStore, key: &str) -> Option<String> {
+pub(crate) fn value(store: &EtcdStore, key: &str) -> Option<String> {
     let record = store.get(TABLE, key).unwrap()?;
     Some(String::from_utf8(record.value.to_vec()).unwrap())
 }
 
-async fn wait_for(store: &EtcdStore, key: &str, expected: &str) {
+pub(crate) async fn wait_for(store: &EtcdStore, key: &str, expected: &str) {
     eventually(&format!("`{key}` to be `{expected}`"), async || match value(store, key) {
         Some(found) if found == expected => Ok(()),
         other => Err(format!("{other:?}")),
@@ -291,4 +313,36 @@ async fn etcd_restored_from_a_backup_changes_nothing_and_stores_nothing() {
     let error = put(&store, "a", "3").unwrap_err();
     assert!(matches!(error, RecordError::Unavailable(_)), "{error}");
     assert_eq!(value(&store, "a").as_deref(), Some("2"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn foreign_values_across_a_compaction_are_repaired() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let key = Key::new();
+    key.init(&etcd);
+    let relay = Answers::start(etcd.socket(0)).await;
+    let store = key.open(relay.endpoint());
+    put(&store, "a", "1").unwrap();
+    put(&store, "b", "1").unwrap();
+    relay.set(Mode::Refuse);
+    let record = |key: &str| format!("/ironmesh/default/state/records/records_of_a_test/{key}");
+    etcd.ctl(&["put", &record("a"), "edited"]).await;
+    etcd.ctl(&["del", &record("b")]).await;
+    etcd.ctl(&["put", &record("c"), "added"]).await;
+    let status = etcd.ctl(&["endpoint", "status", "--write-out=json"]).await;
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    let revision = &status[0]["Status"]["header"]["revision"];
+    etcd.ctl(&["compact", &revision.to_string()]).await;
+    relay.set(Mode::Forward);
+    eventually("the values to be repaired", async || {
+        key.try_open(etcd.endpoint(0), "default").map(drop)
+    })
+    .await;
+    put(&store, "a", "2").unwrap();
+    let fresh = key.open(etcd.endpoint(0));
+    assert_eq!(
+        (value(&fresh, "a").as_deref(), value(&fresh, "b").as_deref()),
+        (Some("2"), Some("1"))
+    );
+    assert_eq!(value(&fresh, "c"), None);
 }

@@ -6,12 +6,14 @@
 mod azure;
 mod consul;
 mod endpoints;
+mod etcd;
 mod paths;
 mod policy;
 mod reload;
 mod risks;
 mod servers;
 mod sidecar;
+mod store;
 #[cfg(test)]
 mod tests;
 
@@ -31,8 +33,10 @@ use ironmesh_config_language::table::{FindingReported, Table, Value};
 pub use azure::{AttestationSettings, AzureCloudSetting, AzureCredentialSetting, AzureSettings};
 pub use consul::{ConsulSettings, LocalityKeySettings};
 pub use endpoints::EndpointsSettings;
-pub use policy::{EtcdSettings, PolicyLocation};
+pub use etcd::EtcdSettings;
+pub use policy::PolicyLocation;
 pub use reload::{ChangedKeys, ReloadableSettings};
+pub use store::StoreLocation;
 
 /// The settings of the control plane.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,6 +53,8 @@ pub struct Settings {
     pub egress: EgressMode,
     /// The folder of persistent state. Paths are as written.
     pub state: Option<PathBuf>,
+    /// The place of the state that all control planes of the mesh share.
+    pub store: StoreLocation,
     /// The source of policy.
     pub policy: Option<PolicyLocation>,
     /// How long a change of the policy folder that removes many objects is held back; zero holds nothing
@@ -125,6 +131,7 @@ impl Default for Settings {
             mode: Mode::Strict,
             egress: EgressMode::Policy,
             state: None,
+            store: StoreLocation::default(),
             policy: None,
             removal_hold: Duration::from_secs(30),
             key_encryption_key: None,
@@ -166,6 +173,7 @@ fn read(table: &mut Table<'_>) -> Result<Settings, FindingReported> {
     let egress = table.optional("egress", |value| value.word("mode of egress", &EgressMode::ALL));
     let state = table.optional("state", read_path);
     let name = mesh.as_ref().ok().and_then(Clone::clone).unwrap_or(default.mesh);
+    let store = table.optional("store", |value| store::read(value, &name));
     let policy = table.optional("policy", |value| policy::read(value, &name));
     let key_encryption_key = table.optional("key_encryption_key", read_path);
     let listen = table.optional("listen", read_listen);
@@ -188,6 +196,7 @@ fn read(table: &mut Table<'_>) -> Result<Settings, FindingReported> {
         mode: mode?.unwrap_or(default.mode),
         egress: egress?.unwrap_or(default.egress),
         state: state?,
+        store: store?.unwrap_or_default(),
         policy: policy.place,
         removal_hold: policy.removal_hold.unwrap_or(default.removal_hold),
         key_encryption_key: key_encryption_key?,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::{
     AzureCloudSetting, AzureCredentialSetting, AzureSettings, ConsulSettings, EtcdSettings,
-    PolicyLocation, Settings,
+    PolicyLocation, Settings, StoreLocation,
 };
 
 impl Settings {
@@ -15,6 +15,10 @@ impl Settings {
         Self {
             state: self.state.map(join),
             key_encryption_key: self.key_encryption_key.map(join),
+            store: match self.store {
+                StoreLocation::Embedded => StoreLocation::Embedded,
+                StoreLocation::Etcd(etcd) => StoreLocation::Etcd(etcd_below(folder, etcd)),
+            },
             policy: self.policy.map(|policy| match policy {
                 PolicyLocation::Folder(path) => PolicyLocation::Folder(join(path)),
                 PolicyLocation::Etcd(etcd) => PolicyLocation::Etcd(etcd_below(folder, etcd)),

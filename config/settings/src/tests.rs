@@ -3,6 +3,7 @@ use std::time::Duration;
 use super::*;
 
 mod providers;
+mod store;
 
 fn findings(text: &str) -> Vec<String> {
     let findings = load_settings(text, "ironmesh.toml").unwrap_err();

@@ -58,7 +58,7 @@ impl EtcdPolicy {
     /// does not connect yet.
     pub fn open(settings: EtcdSettings) -> Result<Self, PolicyError> {
         let layout = Layout::new(&settings.prefix);
-        Ok(Self { cluster: Cluster::open(etcd_options(settings))?, layout })
+        Ok(Self { cluster: Cluster::open(etcd_options(POLICY_SECTION, settings))?, layout })
     }
 
     /// The location of the policy, for messages.
@@ -86,8 +86,11 @@ impl EtcdPolicy {
     }
 }
 
-/// The options of the etcd client for `settings`.
-pub fn etcd_options(settings: EtcdSettings) -> EtcdOptions {
+/// The section of the settings that [`EtcdPolicy::open`] names in errors.
+pub const POLICY_SECTION: &str = "[policy.etcd]";
+
+/// The options of the etcd client for the settings of a section, which errors name.
+pub fn etcd_options(section: &'static str, settings: EtcdSettings) -> EtcdOptions {
     let EtcdSettings { endpoints, prefix, ca, identity, user } = settings;
-    EtcdOptions { section: "[policy.etcd]", endpoints, prefix, ca, identity, user }
+    EtcdOptions { section, endpoints, prefix, ca, identity, user }
 }

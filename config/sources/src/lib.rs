@@ -8,8 +8,8 @@ mod folder;
 mod input;
 
 pub use etcd::{
-    DamagedPush, EtcdFollower, EtcdPolicy, PolicyError, PublishOutcome, PushError, Pushed,
-    RetainedPolicies, etcd_options,
+    DamagedPush, EtcdFollower, EtcdPolicy, POLICY_SECTION, PolicyError, PublishOutcome, PushError,
+    Pushed, RetainedPolicies, etcd_options,
 };
 pub use folder::{
     CommitError, Folder, FolderError, FolderWatch, WatchError, author_of, commit_of, load_folder,

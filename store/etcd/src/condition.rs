@@ -16,4 +16,17 @@ pub struct StoreCondition {
     pub damage: Option<String>,
     /// The revision to which etcd went back, below that of the last verified state.
     pub rolled_back_to: Option<u64>,
+    /// Why the copy on this machine's disk cannot be written.
+    pub copy_failure: Option<String>,
+}
+
+impl StoreCondition {
+    /// Why nothing can be stored now; none if commits are possible.
+    pub fn blocked(&self) -> Option<String> {
+        let unavailable = self.unavailable.as_ref().map(|(_, problem)| problem.clone());
+        let older = self.rolled_back_to.map(|found| {
+            format!("etcd went back to revision {found}, older than what this control plane has")
+        });
+        unavailable.or_else(|| self.damage.clone()).or(older)
+    }
 }

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! etcd ──► pages, then a watch ──► Mirror (verified) ──► readers
-//!   ▲                                │
+//!   ▲                                │       └──► LocalCopy, on the disk of this machine
 //!   └── one transaction ◄── Batch ◄──┘◄── commits
 //! ```
 
@@ -16,6 +16,8 @@ mod commits;
 mod condition;
 mod head;
 mod layout;
+mod loading;
+mod local_copy;
 mod mirror;
 mod open;
 mod records;
@@ -26,7 +28,8 @@ mod worker;
 
 pub use condition::StoreCondition;
 pub use layout::Layout;
-pub use open::{EtcdStoreError, Initialized, init};
+pub use local_copy::CopyError;
+pub use open::{EtcdStoreError, EtcdStoreOptions, Initialized, check_user, init};
 pub use store::EtcdStore;
 
 #[cfg(test)]

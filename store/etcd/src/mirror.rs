@@ -265,6 +265,37 @@ impl Mirror {
         }
     }
 
+    /// The value of the key of the canary.
+    pub(crate) fn canary(&self) -> &[u8] {
+        &self.canary
+    }
+
+    /// Continues with this mirror, if what etcd has now is its state except for values that are not authentic, missing or
+    /// outdated: these are foreign, and the next commit repairs them. Returns whether it does.
+    pub(crate) fn resume(&mut self, cipher: &RecordCipher, stored: &[KeyValue]) -> bool {
+        let head = stored.iter().find(|one| self.layout.place(&one.key) == Place::Head);
+        let Some(found) = head else { return false };
+        let opened = Head::open(cipher, &found.key, &found.value);
+        if !opened.is_ok_and(|opened| opened.commit == self.head.commit) {
+            return false;
+        }
+        let event = |one: &KeyValue| KeyEvent {
+            key: one.key.clone(),
+            value: Some(one.value.clone()),
+            modified: one.modified,
+        };
+        let others = stored.iter().filter(|one| one.key != found.key).map(event);
+        let differing = others.filter(|event| !self.has(event)).map(|event| event.key);
+        let present: BTreeSet<&str> = stored.iter().map(|one| one.key.as_str()).collect();
+        let own = self.records.all().map(|(place, _)| self.layout.record(&place.table, &place.key));
+        let own = own.chain([self.layout.canary().to_owned()]);
+        let missing = own.filter(|key| !present.contains(key.as_str()));
+        self.foreign = differing.chain(missing).collect();
+        (self.head_modified, self.is_head_removed) = (found.modified, false);
+        self.must_load = false;
+        true
+    }
+
     pub(crate) fn head(&self) -> &Head {
         &self.head
     }

@@ -1,23 +1,21 @@
 //! Opening and initializing the state of a mesh in etcd.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
-use ironmesh_etcd::{Cluster, Condition, EtcdError, EtcdOptions, Session, SessionError, Write};
+use ironmesh_etcd::{Cluster, Condition, EtcdError, EtcdOptions, Session, Write};
 use ironmesh_store::{CipherFault, KeyEncryptionKey, KeyId, MeshId, RecordCipher, SealedFault};
 use jiff::Timestamp;
-use parking_lot::Mutex;
 
 use crate::canary::Canary;
 use crate::head::Head;
 use crate::layout::Layout;
-use crate::mirror::{LoadFault, Mirror};
-use crate::shared::{Shared, View};
+use crate::loading::{Loaded, load};
+use crate::local_copy::{CopyError, CopyWriter};
 use crate::store::EtcdStore;
-use crate::worker::{PAGE, Worker};
 
 /// The state of a mesh in etcd could not be opened or initialized. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
@@ -57,6 +55,46 @@ pub enum EtcdStoreError {
     /// What etcd has is not a state that control planes of the mesh made.
     #[error("etcd was changed by others, or is damaged: {0}: restore etcd from a backup")]
     Damaged(String),
+    /// The user in etcd may do more than the mesh needs, or etcd has no access control.
+    #[error(
+        "etcd lets this user read outside of `{0}/`: enable access control in etcd (`etcdctl auth enable`), and give the \
+         control planes a user of their own with a role for that prefix alone"
+    )]
+    UnlimitedUser(String),
+    /// etcd has an older state than this control plane had.
+    #[error(
+        "etcd was put back to an older state: it has revision {found}, and this control plane had {known}; later changes \
+         are lost, such as revocations and enrollments: restore a newer backup of etcd, or start all control planes of the \
+         mesh once with `--accept-older-store` and repeat the changes"
+    )]
+    Older {
+        /// The revision of etcd.
+        found: u64,
+        /// The revision of the copy.
+        known: u64,
+    },
+    /// The state in etcd was initialized again.
+    #[error(
+        "the store in etcd is a new one, and this control plane had revision {known} of an earlier one: restore etcd from a \
+         backup, or remove the folder `local` of the state folder if the mesh begins anew"
+    )]
+    NewMesh {
+        /// The revision of the copy.
+        known: u64,
+    },
+    /// The copy on this machine is damaged, or not that of this mesh.
+    #[error(
+        "the copy of the store in `{}` cannot be used: {reason}: remove it while etcd can be reached", path.display()
+    )]
+    Copy {
+        /// Its file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// The copy on this machine cannot be opened.
+    #[error(transparent)]
+    CopyFile(#[from] CopyError),
     /// etcd cannot be used.
     #[error(transparent)]
     Etcd(#[from] EtcdError),
@@ -74,33 +112,44 @@ pub enum Initialized {
     Present,
 }
 
+/// How a control plane opens the state of its mesh.
+#[derive(Debug)]
+pub struct EtcdStoreOptions {
+    /// The connection to etcd, and the prefix of the mesh.
+    pub etcd: EtcdOptions,
+    /// The name of the mesh.
+    pub mesh: String,
+    /// The host name of this control plane, which operators see.
+    pub writer: String,
+    /// The folder of the copy of the state; it exists. None keeps no copy: then the store does not open while etcd is down.
+    pub copy: Option<PathBuf>,
+    /// Whether a state of etcd counts that is older than the copy.
+    pub accepts_older: bool,
+}
+
 impl EtcdStore {
-    /// Opens the state of a mesh, and follows it in a thread of its own. Blocks until the state is loaded and verified.
-    ///
-    /// `writer` is the host name of this control plane, which operators see.
+    /// Opens the state of a mesh, and follows it in a thread of its own. Blocks until the state is loaded and verified: that
+    /// of etcd, or, while etcd is down or damaged, the copy of this machine.
     ///
     /// # Errors
     ///
-    /// Fails if etcd cannot be used, or if what it has is not the state of this mesh.
+    /// Fails if what etcd has is not the state of this mesh, or is older than the copy; or if etcd cannot be used and there
+    /// is no copy.
     pub fn open(
-        options: EtcdOptions,
+        options: EtcdStoreOptions,
         kek: KeyEncryptionKey,
-        mesh: &str,
-        writer: String,
     ) -> Result<Arc<Self>, EtcdStoreError> {
-        let cluster = Cluster::open(options)?;
-        let mesh = mesh.to_owned();
         let (sender, receiver) = sync_channel(1);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let thread = thread::Builder::new().name("store-etcd".to_owned());
         let worker = thread.spawn(move || {
             runtime.block_on(async move {
-                match load(cluster, &kek, &mesh, writer).await {
-                    Ok((worker, session)) => {
+                match load(options, &kek).await {
+                    Ok(Loaded { worker, session, copy }) => {
                         // The key has been wiped before the first commit.
                         drop(kek);
-                        if sender.send(Ok(Arc::clone(&worker.shared))).is_ok() {
-                            Box::pin(worker.run(Some(session))).await;
+                        if sender.send(Ok((Arc::clone(&worker.shared), copy))).is_ok() {
+                            Box::pin(worker.run(session)).await;
                         }
                     }
                     Err(error) => {
@@ -111,8 +160,29 @@ impl EtcdStore {
             });
         })?;
         let ended = |_| io::Error::other("its thread has ended");
-        let shared = receiver.recv().map_err(ended)??;
-        Ok(Arc::new(Self { shared, worker: Some(worker) }))
+        let (shared, copy) = receiver.recv().map_err(ended)??;
+        let copy = copy.map(|copy| CopyWriter::start(Arc::clone(&shared), copy));
+        Ok(Arc::new(Self { shared, worker: Some(worker), copy_writer: copy.transpose()? }))
+    }
+}
+
+/// Makes sure that the user in etcd cannot read beside the prefix of the mesh: the settings name a user of its own, and
+/// etcd has access control. Blocks. If etcd cannot be reached, that is no error.
+///
+/// # Errors
+///
+/// Fails if the user may read more, or if the settings name files that cannot be read.
+pub fn check_user(options: EtcdOptions) -> Result<(), EtcdStoreError> {
+    let mut cluster = Cluster::open(options)?;
+    // Below no other mesh: a prefix ends with a slash.
+    let beside = format!("{}-beside", cluster.prefix());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let read = runtime.block_on(
+        cluster.insist(async |session: &mut Session| session.get_stale(&beside).await.map(drop)),
+    );
+    match read {
+        Ok(()) => Err(EtcdStoreError::UnlimitedUser(cluster.prefix().to_owned())),
+        Err(_) => Ok(()),
     }
 }
 
@@ -164,40 +234,8 @@ pub fn init(
     })
 }
 
-async fn load(
-    mut cluster: Cluster,
-    kek: &KeyEncryptionKey,
-    mesh: &str,
-    writer: String,
-) -> Result<(Worker, Session), EtcdStoreError> {
-    let layout = Layout::new(cluster.prefix());
-    let (canary, stored, revision) = cluster
-        .insist(async |session: &mut Session| -> Result<_, SessionError> {
-            let (canary, _) = session.get(layout.canary(), None).await?;
-            let (stored, revision) = session.list_in_pages(layout.state(), PAGE).await?;
-            Ok((canary, stored, revision))
-        })
-        .await?;
-    let canary =
-        canary.ok_or_else(|| EtcdStoreError::NotInitialized(cluster.prefix().to_owned()))?;
-    let (_, cipher) = open_canary(kek, &layout, cluster.prefix(), mesh, &canary.value)?;
-    let mirror = Mirror::load(&cipher, layout, stored)
-        .map_err(|fault: LoadFault| EtcdStoreError::Damaged(fault.to_string()))?;
-    let session = cluster.session().await?;
-    let shared = Shared {
-        cipher,
-        view: Mutex::new(View { mirror, watches: Vec::new() }),
-        queue: Mutex::default(),
-        wake: tokio::sync::Notify::new(),
-        condition: Mutex::default(),
-        quarantined: Mutex::default(),
-        has_ended: AtomicBool::new(false),
-    };
-    Ok((Worker::new(Arc::new(shared), cluster, writer, revision), session))
-}
-
 /// Opens the canary, and compares it with the key and the name of this mesh.
-fn open_canary(
+pub(crate) fn open_canary(
     kek: &KeyEncryptionKey,
     layout: &Layout,
     prefix: &str,

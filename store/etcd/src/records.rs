@@ -93,6 +93,11 @@ impl Records {
         self.records.get(key)
     }
 
+    /// All records, in the order of their places.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&RecordKey, &SealedRecord)> {
+        self.records.iter()
+    }
+
     /// The records of a table, in the order of the keys.
     pub(crate) fn of_table<'r>(
         &'r self,

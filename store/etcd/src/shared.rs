@@ -1,6 +1,7 @@
 //! What the worker and the callers of a store share: the mirror, its watches, waiting commits, and the condition.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use tokio::time::Instant;
 
 use crate::batch::Request;
 use crate::condition::StoreCondition;
+use crate::local_copy::Unsaved;
 use crate::mirror::{Mirror, VerifiedCommit};
 
 /// The longest wait for a commit, so that a caller is never blocked by an outage of etcd for long.
@@ -62,6 +64,8 @@ impl Shared {
 /// The mirror and its watches, which change together.
 pub(crate) struct View {
     pub(crate) mirror: Mirror,
+    /// What the copy on the disk lacks; none if there is no copy.
+    pub(crate) unsaved: Option<Unsaved>,
     pub(crate) watches: Vec<(TableName, RecordWatchSender)>,
 }
 
@@ -72,6 +76,11 @@ impl View {
         for (place, record) in &commit.changes {
             let version = record.as_ref().map(|record| record.version);
             changed.entry(place.table.clone()).or_default().push((place.key.clone(), version));
+            if let Some(unsaved) = &mut self.unsaved {
+                let key = self.mirror.layout().record(&place.table, &place.key);
+                let value = record.as_ref().map(|record| Arc::clone(&record.sealed));
+                unsaved.values.insert(key, value);
+            }
         }
         self.mirror.apply(commit);
         self.report(&changed);
@@ -85,6 +94,7 @@ impl View {
             changed.insert(table.0.to_owned(), differences);
         }
         self.mirror = mirror;
+        self.unsaved = self.unsaved.take().map(|_| Unsaved::all(&self.mirror));
         self.report(&changed);
     }
 

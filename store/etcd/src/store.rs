@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use crate::batch::{MAX_BYTES, MAX_CHANGES, Request};
 use crate::condition::StoreCondition;
+use crate::local_copy::CopyWriter;
 use crate::records::{RecordKey, SealedRecord};
 use crate::shared::{LONGEST_WAIT, Reply, Shared};
 
@@ -29,6 +30,7 @@ const PART: usize = 256;
 pub struct EtcdStore {
     pub(crate) shared: Arc<Shared>,
     pub(crate) worker: Option<JoinHandle<()>>,
+    pub(crate) copy_writer: Option<CopyWriter>,
 }
 
 impl EtcdStore {
@@ -139,8 +141,8 @@ impl RecordStore for EtcdStore {
         if changes.is_empty() {
             return Ok(RecordVersion(self.shared.view.lock().mirror.head().revision));
         }
-        if let Some((_, problem)) = &self.shared.condition.lock().unavailable {
-            return Err(RecordError::Unavailable(problem.clone().into()));
+        if let Some(problem) = self.shared.condition.lock().blocked() {
+            return Err(RecordError::Unavailable(problem.into()));
         }
         let (sender, receiver) = sync_channel(1);
         let reply = Reply { sender, deadline: Instant::now() + LONGEST_WAIT };
@@ -186,6 +188,9 @@ impl Drop for EtcdStore {
         if let Some(worker) = self.worker.take() {
             // It ends within a request to etcd. A panic of it has been printed.
             let _ = worker.join();
+        }
+        if let Some(writer) = self.copy_writer.take() {
+            writer.end();
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use ironmesh_etcd::{Cluster, EtcdError, EventWatch, KeyEvent, Session, SessionError, WatchNews};
 use ironmesh_store::RecordError;
 use jiff::Timestamp;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
 use crate::commits::Unsettled;
 use crate::mirror::{Mirror, Received};
@@ -18,8 +18,11 @@ use crate::shared::Shared;
 /// How often the head is read, which reveals a watch that is silent.
 const HEAD_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The pause after a failed connection, and between attempts to load a state that is not authentic.
+/// The pause after a failed connection, and the first one between attempts to load a state that cannot be used.
 const PAUSE: Duration = Duration::from_millis(500);
+
+/// The longest pause between attempts to load a state that cannot be used. Each attempt reads everything.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// How many keys are read at once.
 pub(crate) const PAGE: i64 = 500;
@@ -40,6 +43,8 @@ pub(crate) struct Worker {
     failures: usize,
     /// When a head was first read that the watch has not reported.
     unreported_since: Option<Instant>,
+    /// The pause after the next attempt to load a state that cannot be used.
+    pause: Duration,
 }
 
 /// Why a session is over.
@@ -70,6 +75,7 @@ impl Worker {
             is_outdated_at,
             failures,
             unreported_since,
+            pause: PAUSE,
         }
     }
 
@@ -103,6 +109,9 @@ impl Worker {
     }
 
     async fn follow(&mut self, session: &mut Session) -> Result<(), SessionEnd> {
+        if self.shared.view.lock().mirror.must_load() {
+            return self.load(session).await;
+        }
         let state = self.shared.view.lock().mirror.layout().state().to_owned();
         let mut watch = session.watch_prefix(&state, self.seen + 1).await?;
         // Whatever it waited for, the new watch brings, or a commit finds out again.
@@ -198,34 +207,47 @@ impl Worker {
             (view.mirror.layout().clone(), view.mirror.head().clone())
         };
         let (stored, revision) = session.list_in_pages(layout.state(), PAGE).await?;
-        let (damage, rolled_back_to) = match Mirror::load(&self.shared.cipher, layout, stored) {
-            Ok(mirror) => {
-                let head = mirror.head();
-                let is_same = head.revision == known.revision && head.commit == known.commit;
-                if head.revision > known.revision || is_same {
-                    self.seen = revision;
+        let is_resumed = {
+            let mut view = self.shared.view.lock();
+            view.mirror.resume(&self.shared.cipher, &stored)
+        };
+        let (damage, rolled_back_to) = if is_resumed {
+            (None, None)
+        } else {
+            match Mirror::load(&self.shared.cipher, layout, stored) {
+                Ok(mirror) if mirror.head().revision > known.revision => {
                     self.shared.view.lock().replace(mirror);
-                    let mut condition = self.shared.condition.lock();
-                    (condition.damage, condition.rolled_back_to) = (None, None);
-                    return Err(SessionEnd::Loaded);
+                    (None, None)
                 }
-                (None, Some(head.revision))
+                Ok(mirror) => (None, Some(mirror.head().revision)),
+                Err(fault) => (Some(fault.to_string()), None),
             }
-            Err(fault) => (Some(fault.to_string()), None),
         };
-        let problem = match (&damage, rolled_back_to) {
-            (None, Some(found)) => {
-                format!("etcd went back from revision {} to {found}", known.revision)
-            }
-            (damage, _) => damage.clone().unwrap_or_default(),
-        };
-        {
+        let blocked = {
             let mut condition = self.shared.condition.lock();
             (condition.damage, condition.rolled_back_to) = (damage, rolled_back_to);
-        }
+            // etcd has answered.
+            condition.unavailable = None;
+            condition.blocked()
+        };
+        let Some(problem) = blocked else {
+            self.seen = revision;
+            self.pause = PAUSE;
+            return Err(SessionEnd::Loaded);
+        };
         self.reject_waiting(&problem);
-        sleep(PAUSE).await;
+        let pause = self.pause;
+        self.pause = (pause * 2).min(LONGEST_PAUSE);
+        // A commit that comes meanwhile is answered by the condition; the end of the store ends the pause.
+        let _ = timeout(pause, self.ended()).await;
         Err(SessionEnd::Loaded)
+    }
+
+    /// Waits for the end of the store.
+    async fn ended(&self) {
+        while !self.has_ended() {
+            self.shared.wake.notified().await;
+        }
     }
 
     /// Answers all waiting commits, which were not sent.
