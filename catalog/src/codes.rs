@@ -78,6 +78,19 @@ pub const UNKNOWN_AUTHORITY: Code = Code(704);
 
 /// The state file was replaced by an older copy, or its high-water mark cannot be trusted.
 pub const STATE_ROLLED_BACK: Code = Code(705);
+
+/// The store in etcd cannot be used.
+pub const STORE_UNAVAILABLE: Code = Code(706);
+
+/// A client other than the control planes of the mesh has changed the store in etcd.
+pub const STORE_CHANGED: Code = Code(707);
+
+/// etcd was put back to an older state of the store.
+pub const STORE_ROLLED_BACK: Code = Code(708);
+
+/// The copy of the store on the disk of a control plane cannot be written.
+pub const STORE_COPY_NOT_WRITTEN: Code = Code(709);
+
 /// A connected proxy has no inbound listener, because it NACKed the only one that it was sent.
 pub const NO_INBOUND_LISTENER: Code = Code(731);
 

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use imbl::OrdMap;
+use imbl::ordmap::DiffItem;
 use serde::{Deserialize, Serialize};
 
 use crate::grants::{Grant, Grants};
@@ -24,6 +25,32 @@ pub struct TcpAccesses {
     /// The number of withdrawals in the mesh. It never falls, not even when a port is removed, so a port that returns
     /// differs from what it was before.
     pub withdrawals: u64,
+}
+
+impl TcpAccesses {
+    /// These accesses, which follow from those `before`, as other control planes have stored them: an access with the same
+    /// callers counts as many withdrawals as theirs. So one withdrawal is the same on all of them. A withdrawal that was not
+    /// there before still changes the count.
+    #[must_use]
+    pub fn agreeing_with(&self, before: &Self, stored: &Self) -> Self {
+        let mut agreed = self.clone();
+        agreed.withdrawals = agreed.withdrawals.max(stored.withdrawals);
+        for difference in self.ports.diff(&stored.ports) {
+            let DiffItem::Update { old: (port, own), new: (_, stored) } = difference else {
+                continue;
+            };
+            let least = match before.ports.get(port).map(|before| before.withdrawals) {
+                // The port is new here.
+                None => 0,
+                Some(same) if same == own.withdrawals => same,
+                Some(before) => before + 1,
+            };
+            if own.callers == stored.callers && stored.withdrawals >= least {
+                agreed.ports.insert(port.clone(), stored.clone());
+            }
+        }
+        agreed
+    }
 }
 
 /// The callers of one TCP service port.

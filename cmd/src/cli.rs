@@ -35,7 +35,7 @@ pub(crate) use proxy::{
     BootstrapArguments, ListArguments, ProxyCommand, RevokeArguments, SetServicesArguments,
     ShowArguments,
 };
-pub(crate) use store::StoreCommand;
+pub(crate) use store::{StoreCommand, StoreInitArguments};
 pub(crate) use token::{TokenArguments, TokenCommand, TokenListArguments, TokenRevokeArguments};
 
 /// Run and operate a service mesh of Envoy sidecars on virtual machines and bare metal
@@ -190,6 +190,9 @@ pub(crate) struct ServeArguments {
     /// Start before this provider answers; services without a second provider have no endpoints until it does
     #[arg(long, value_name = "SOURCE", value_parser = external_provider())]
     pub(crate) without: Vec<Provider>,
+    /// Accept a store in etcd that is older than what this control plane had: later revocations and enrollments are lost
+    #[arg(long)]
+    pub(crate) accept_older_store: bool,
 }
 
 /// Parses the name of an external provider, which may be unreachable when the control plane starts.

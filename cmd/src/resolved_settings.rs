@@ -5,12 +5,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use ironmesh_admin::Client;
-use ironmesh_catalog::Provider;
 use ironmesh_config_language::{Document, render};
 use ironmesh_config_settings::{PolicyLocation, Settings, load_settings};
 use ironmesh_control_plane::Options;
 
-use crate::cli::ConfigArgument;
+use crate::cli::{ConfigArgument, ServeArguments};
 use crate::exit::InvalidInput;
 
 /// The default settings file.
@@ -73,14 +72,15 @@ impl ResolvedSettings {
     }
 
     /// The options of a control plane with these settings.
-    pub(crate) fn options(self, without: &[Provider]) -> Options {
+    pub(crate) fn options(self, arguments: &ServeArguments) -> Options {
         Options {
             admin_socket: self.admin_socket(),
             settings: self.settings,
             state: self.state,
             policy: self.policy,
             key_encryption_key: self.key_encryption_key,
-            without: without.iter().copied().collect(),
+            without: arguments.without.iter().copied().collect(),
+            accepts_older_store: arguments.accept_older_store,
         }
     }
 

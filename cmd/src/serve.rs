@@ -30,7 +30,7 @@ async fn run(arguments: &ServeArguments) -> anyhow::Result<()> {
         resolved.policy = PolicyLocation::Folder(policy.clone());
     }
     let settings = SettingsReload::new(&arguments.config, &resolved);
-    let options = resolved.options(&arguments.without);
+    let options = resolved.options(arguments);
     let shutdown = CancellationToken::new();
     let running =
         ironmesh_control_plane::start(&options, settings.values(), shutdown.clone()).await?;

@@ -1,19 +1,62 @@
-//! `ironmesh store`: the state folder, while no control plane runs.
+//! `ironmesh store`: the key-encryption key, and the store of a new mesh in etcd.
 
+use std::path::Path;
+
+use anyhow::Context;
+use ironmesh_config_settings::StoreLocation;
+use ironmesh_control_plane::{InitializedStore, initialize_etcd_store};
 use ironmesh_store::{KeyEncryptionKey, KeyOrigin, Store};
 use serde_json::json;
 
-use crate::cli::{Output, StoreCommand};
+use crate::cli::{Output, StoreCommand, StoreInitArguments};
 use crate::resolved_settings::ResolvedSettings;
 use crate::stdout::outln;
 
 /// Runs a command of `ironmesh store`.
 pub(crate) fn run(command: StoreCommand, output: Output) -> anyhow::Result<()> {
-    let StoreCommand::Init(arguments) = command;
-    let resolved = ResolvedSettings::load(&arguments.config)?;
-    let (file, earlier) = (&arguments.key_file, resolved.state.join("kek"));
-    let has_database = Store::database_exists(&resolved.state);
-    let origin = KeyEncryptionKey::initialize(file, &earlier, has_database)?;
+    let StoreCommand::Init(StoreInitArguments { config, key_file }) = command;
+    let resolved = ResolvedSettings::load(&config)?;
+    match &resolved.settings.store {
+        StoreLocation::Embedded => {
+            let file = key_file.context(
+                "`ironmesh store init` needs `--key-file FILE` with an embedded store: `ironmesh serve` creates the rest",
+            )?;
+            let earlier = resolved.state.join("kek");
+            let has_database = Store::database_exists(&resolved.state);
+            let origin = KeyEncryptionKey::initialize(&file, &earlier, has_database)?;
+            print_key(&file, &earlier, origin, output)
+        }
+        StoreLocation::Etcd(etcd) => {
+            let file = key_file.unwrap_or_else(|| resolved.key_encryption_key.clone());
+            let mesh = &resolved.settings.mesh;
+            let (origin, store) = initialize_etcd_store(etcd, mesh, &file)?;
+            let key = match origin {
+                KeyOrigin::Present | KeyOrigin::Adopted => "present",
+                KeyOrigin::Created => "created",
+            };
+            let (store, text) = match store {
+                InitializedStore::Created => ("created", "created the store of the mesh"),
+                InitializedStore::Present => ("present", "the mesh has a store already"),
+            };
+            let shown = file.display();
+            match output {
+                Output::Json => {
+                    let file = shown.to_string();
+                    outln!("{}", json!({ "key_file": file, "key": key, "store": store }))?;
+                }
+                Output::Text => {
+                    outln!("{text} in etcd below `{}`", etcd.prefix)?;
+                    outln!(
+                        "its key-encryption key is {shown}: back it up, and copy it to each control plane of the mesh"
+                    )?;
+                }
+            }
+            Ok(())
+        }
+    }
+}
+
+fn print_key(file: &Path, earlier: &Path, origin: KeyOrigin, output: Output) -> anyhow::Result<()> {
     let (file, earlier) = (file.display(), earlier.display());
     let (word, text) = match origin {
         KeyOrigin::Present => ("present", format!("{file} has a key-encryption key already")),

@@ -30,18 +30,22 @@ mod reconciler;
 mod register;
 mod revocation;
 mod serving_table;
+mod shared_changes;
 mod sidecars;
 mod signs_of_life;
 mod start;
 mod state_watch;
+mod stores;
 #[cfg(test)]
 mod test_disk;
 mod traffic_table;
 
 pub use admission::OLDEST_ENVOY;
+pub use ironmesh_store_etcd::Initialized as InitializedStore;
 pub use journal::user_name;
 pub use policy_source::current_release;
 pub use providers::azure_options;
 pub use question::advice;
 pub use signs_of_life::SignsOfLife;
 pub use start::{Options, Running, start};
+pub use stores::initialize_etcd_store;

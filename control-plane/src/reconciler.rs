@@ -51,6 +51,7 @@ use super::leave_table::LeaveTable;
 use super::policy_source::PolicyState;
 use super::register::Register;
 use super::serving_table::ServingTable;
+use super::shared_changes::SharedChanges;
 use clients::Clients;
 use clock::ClockWatch;
 use convergence::Convergence;
@@ -136,6 +137,8 @@ pub(crate) struct Reconciler {
 
     /// The reloadable part of the settings.
     settings: watch::Receiver<ReloadableSettings>,
+    /// What other control planes have stored.
+    shared: Arc<SharedChanges>,
     endpoints: Endpoints,
     /// The findings about reports of endpoints providers.
     endpoints_findings: Vec<Finding>,
@@ -223,6 +226,7 @@ impl Reconciler {
         let issuer = Arc::clone(&authority);
         let reconciler = Self {
             settings: watch::Sender::new(settings.reloadable()).subscribe(),
+            shared: Arc::default(),
             endpoints: Endpoints::new(store, endpoints)?,
             endpoints_findings: Vec::new(),
             acceptances: requests,
@@ -279,6 +283,11 @@ impl Reconciler {
         self.settings = settings;
     }
 
+    /// Reads again what other control planes have stored, when it changes.
+    pub(crate) fn follow_shared(&mut self, shared: Arc<SharedChanges>) {
+        self.shared = shared;
+    }
+
     /// Reconciles until `shutdown`, and then stores what waits for its interval.
     pub(crate) async fn run(mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
         let end = self.follow(shutdown).await;
@@ -296,6 +305,7 @@ impl Reconciler {
         let (mut policy, mut register) = (self.policy.clone(), self.register.generation());
         let (mut leaves, mut serving) = (self.leaves.changes(), self.serving.changes());
         let (mut settings, mut health) = (self.settings.clone(), self.health.changes());
+        let mut shared = self.shared.changes();
         let (mut debounce, endpoints) = (Debounce::default(), self.endpoints.news());
         let mut compare_clocks = interval(clock::COMPARE);
         compare_clocks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -308,6 +318,7 @@ impl Reconciler {
             leaves.mark_unchanged();
             serving.mark_unchanged();
             health.mark_unchanged();
+            shared.mark_unchanged();
             self.snapshot_builder.set_settings(*settings.borrow_and_update());
             debounce.set_window(settings.borrow().settle);
             let members = register.borrow_and_update().members;
@@ -346,6 +357,7 @@ impl Reconciler {
                         debounce.note(if are_others { Cause::Source } else { Cause::Clients });
                     }
                     _ = leaves.changed() => debounce.note(Cause::Source),
+                    _ = shared.changed() => debounce.note(Cause::Source),
                     _ = health.changed() => debounce.note(Cause::Source),
                     _ = serving.changed() => debounce.note(Cause::Clients),
                     // Without a sender, the settings stay.
@@ -394,13 +406,13 @@ impl Reconciler {
         let clock = self.clock.reading(now, Instant::now());
         if is_tick {
             self.next_tick = Instant::now() + TICK;
-            self.renew_own_certificates(clock);
             self.compare_provider_clocks(now);
             self.register.restore(now);
             if self.clock.recent_jump(Instant::now()).is_none() {
                 self.register.retire(now);
             }
         }
+        self.update_shared(is_tick, clock);
         let Some(specification) = self.policy.borrow().specification.clone() else { return };
         let news = self.hub.take_changed();
         self.update_presence(&news, now);

@@ -171,10 +171,7 @@ impl RecordIndex {
 
 impl Register {
     /// Opens the register with the stored records.
-    pub(crate) fn open<S: RecordStore + 'static>(
-        store: Arc<S>,
-        now: Timestamp,
-    ) -> Result<Self, StoreError> {
+    pub(crate) fn open(store: Arc<dyn RecordStore>, now: Timestamp) -> Result<Self, StoreError> {
         let table = RecordTable::<JoinRecord>::new(store);
         let mut index = RecordIndex::default();
         let stored = table.list().map_err(|e| StoreError::new("read the join records", e))?;

@@ -13,7 +13,7 @@ use ironmesh_cert::{Authority, ServiceCertificates};
 use ironmesh_config_settings::{PolicyLocation, ReloadableSettings, Settings};
 use ironmesh_config_sources::{EtcdPolicy, load_folder};
 use ironmesh_enrollment::{EnrollmentCounters, EnrollmentLimits, serve as serve_enrollment};
-use ironmesh_store::{KeyEncryptionKey, MeshState, Store};
+use ironmesh_store::{MeshState, Store};
 use ironmesh_xds_server::{Hub, Limits};
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -38,8 +38,10 @@ use crate::providers::endpoints_options;
 use crate::reconciler::Reconciler;
 use crate::register::Register;
 use crate::serving_table::ServingTable;
+use crate::shared_changes::SharedChanges;
 use crate::sidecars::{SERVERS, ServerContext, SidecarServers};
 use crate::state_watch::StateWatch;
+use crate::stores::Stores;
 use crate::traffic_table::TrafficTable;
 
 /// The options of a control plane.
@@ -57,6 +59,8 @@ pub struct Options {
     pub admin_socket: PathBuf,
     /// The providers for which the start does not wait.
     pub without: BTreeSet<Provider>,
+    /// Whether a store in etcd counts that is older than what this control plane had.
+    pub accepts_older_store: bool,
 }
 
 /// A running control plane.
@@ -88,7 +92,8 @@ pub async fn start(
     check_socket_path(&options.admin_socket)?;
     let source = match &options.policy {
         PolicyLocation::Folder(path) => {
-            if let (Err(error), false) = (load_folder(path), Store::database_exists(&options.state))
+            if let (Err(error), false) =
+                (load_folder(path), Store::database_exists(&Stores::local_folder(options)))
             {
                 return Err(error.into());
             }
@@ -101,8 +106,9 @@ pub async fn start(
     let xds_listener: TcpListener = bind(settings.listen.xds, "xDS", "listen.xds")?.into_std()?;
     let enrollment_listener = bind(settings.listen.enrollment, "enrollment", "listen.enrollment")?;
     let admin_listener = bind(settings.listen.admin, "the admin API", "listen.admin")?;
-    let store = Arc::new(open_store(options)?);
-    let state = MeshState::new(Arc::<Store>::clone(&store));
+    let Stores { local: store, shared, etcd: etcd_store } =
+        tokio::task::block_in_place(|| Stores::open(options))?;
+    let state = MeshState::new(Arc::clone(&shared));
     let mesh = fixed_mesh(&state, settings)?;
     let socket = bind_socket(&options.admin_socket)?;
 
@@ -119,8 +125,8 @@ pub async fn start(
         );
     }
     let certificates = ServiceCertificates::open(Arc::clone(&certificate_store))?;
-    let register = Arc::new(Register::open(Arc::clone(&store), now)?);
-    let tokens = Arc::new(TokenTable::open(Arc::clone(&store))?);
+    let register = Arc::new(Register::open(Arc::clone(&shared), now)?);
+    let tokens = Arc::new(TokenTable::open(shared)?);
     let (leaves, serving) = <(Arc<LeaveTable>, Arc<ServingTable>)>::default();
     let (health, traffic) = <(Arc<HealthTable>, Arc<TrafficTable>)>::default();
     let (alarms, enrollment_counters) = <(Arc<Alarms>, Arc<EnrollmentCounters>)>::default();
@@ -132,11 +138,12 @@ pub async fn start(
     let hub = Arc::new(Hub::default());
     let (endpoints, azure, group) =
         endpoints_options(settings, &options.policy, options.without.clone())?;
+    let shared_changes = Arc::<SharedChanges>::default();
     let (mut reconciler, feeds, acceptances) = Reconciler::new(
         mesh.clone(),
         settings,
         Arc::clone(&store),
-        state,
+        Arc::clone(&state),
         certificate_store,
         Arc::clone(&authority),
         certificates,
@@ -149,7 +156,10 @@ pub async fn start(
         Arc::clone(&hub),
     )?;
     reconciler.follow_settings(reloads.clone());
-    let (state_watch, state_findings) = StateWatch::new(Arc::clone(&store), Arc::clone(&hub));
+    reconciler.follow_shared(Arc::clone(&shared_changes));
+    let has_replicas = etcd_store.is_some();
+    let (state_watch, state_findings) =
+        StateWatch::new(Arc::clone(&store), etcd_store, Arc::clone(&hub));
     let audit = Arc::new(Audit::new(mesh.trust_domain.clone(), feeds.snapshot.clone()));
     let xds_addresses = XdsAddresses {
         listener: xds_listener.local_addr()?,
@@ -245,6 +255,9 @@ pub async fn start(
     tasks.spawn(reconciler.run(shutdown.clone()));
     tasks.spawn(state_watch.run(shutdown.clone()));
     tasks.spawn(health_discovery.follow(shutdown.clone()));
+    if has_replicas {
+        tasks.spawn(shared_changes.follow(state, shutdown.clone()));
+    }
     if let Some(group) = group {
         tasks.spawn(group.run(shutdown.clone()));
     }
@@ -304,14 +317,6 @@ fn listen(address: SocketAddr) -> io::Result<tokio::net::TcpListener> {
     socket.listen(BACKLOG)
 }
 
-fn open_store(options: &Options) -> anyhow::Result<Store> {
-    let key = KeyEncryptionKey::load_or_create(
-        &options.key_encryption_key,
-        Store::database_exists(&options.state),
-    )?;
-    Ok(Store::open(&options.state, key)?)
-}
-
 /// The names of the mesh, which are fixed at its first start: every certificate contains them.
 fn fixed_mesh(state: &MeshState, settings: &Settings) -> anyhow::Result<Mesh> {
     let (domain, trust_domain) = (settings.domain.clone(), settings.trust_domain.clone());
@@ -319,9 +324,9 @@ fn fixed_mesh(state: &MeshState, settings: &Settings) -> anyhow::Result<Mesh> {
         None => state.put_mesh(&domain, &trust_domain)?,
         Some(fixed) if fixed == (domain.clone(), trust_domain.clone()) => {}
         Some((old_domain, old_trust_domain)) => bail!(
-            "the mesh in this state folder has the domain `{old_domain}` and the trust domain \
+            "the mesh in this store has the domain `{old_domain}` and the trust domain \
              `{old_trust_domain}`, and the settings set `{domain}` and `{trust_domain}`: these are \
-             fixed at the first start; correct the settings, or set `state` to a new folder"
+             fixed at the first start; correct the settings, or begin a new mesh in a new state folder or prefix"
         ),
     }
     Ok(Mesh { domain, trust_domain })

@@ -3,6 +3,8 @@
 //!
 //! It reopens the store after a disk failure. It changes nothing else.
 
+mod etcd;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +13,7 @@ use ironmesh_catalog::{Finding, codes};
 use ironmesh_store::{
     DatabaseFileFault, HighWaterFault, QuarantinedRecord, RecordStore as _, Store, StoreHealth,
 };
+use ironmesh_store_etcd::EtcdStore;
 use ironmesh_xds_server::Hub;
 use jiff::Timestamp;
 use tokio::sync::watch;
@@ -18,6 +21,8 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use ironmesh_catalog::text::chain;
+
+use etcd::etcd_findings;
 
 /// How often the state is examined.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -31,6 +36,7 @@ const NAMED: usize = 10;
 /// The task that watches the control plane's own state.
 pub(crate) struct StateWatch {
     store: Arc<Store>,
+    etcd: Option<Arc<EtcdStore>>,
     hub: Arc<Hub>,
     outage: Option<Outage>,
     findings: watch::Sender<Vec<Finding>>,
@@ -45,10 +51,14 @@ struct Outage {
 
 impl StateWatch {
     /// Creates the watch and the channel of its findings.
-    pub(crate) fn new(store: Arc<Store>, hub: Arc<Hub>) -> (Self, watch::Receiver<Vec<Finding>>) {
+    pub(crate) fn new(
+        store: Arc<Store>,
+        etcd: Option<Arc<EtcdStore>>,
+        hub: Arc<Hub>,
+    ) -> (Self, watch::Receiver<Vec<Finding>>) {
         let findings = watch::Sender::default();
         let receiver = findings.subscribe();
-        let mut watch = Self { store, hub, outage: None, findings };
+        let mut watch = Self { store, etcd, hub, outage: None, findings };
         // The first answer to a client already has the findings of the start.
         watch.examine(Timestamp::now());
         (watch, receiver)
@@ -79,6 +89,8 @@ impl StateWatch {
         let path = self.store.path();
         let since = self.outage.as_ref().map_or(now, |outage| outage.since);
         let mut found = store_findings(&health, &path.display().to_string(), since);
+        let condition = self.etcd.as_ref().map(|etcd| etcd.condition());
+        found.extend(condition.iter().flat_map(etcd_findings));
         found.extend(unknown_authority(&self.hub));
         found.extend(differing_clock(&self.hub));
         self.findings.send_if_modified(|findings| {

@@ -77,10 +77,33 @@ impl MeshState {
         }
     }
 
-    /// Stores the certificate revocation lists, before peers get them.
-    pub fn put_revocation_lists(&self, lists: &RevocationLists) -> Result<(), StoreError> {
-        self.put_json(REVOCATION_LISTS, CURRENT, lists)
-            .map_err(|e| StoreError::new("store the certificate revocation lists", e))
+    /// Stores new certificate revocation lists in place of `old`, before peers get them. Returns whether it does: not if
+    /// another control plane has stored different ones first. Lists that are not authentic are replaced.
+    pub fn replace_revocation_lists(
+        &self,
+        old: Option<&RevocationLists>,
+        new: &RevocationLists,
+    ) -> Result<bool, StoreError> {
+        let replace = || -> Result<_, Failure> {
+            let version = match self.records.get(REVOCATION_LISTS, CURRENT) {
+                Ok(stored) => {
+                    let found: Option<RevocationLists> = stored
+                        .as_ref()
+                        .map(|stored| serde_json::from_slice(&stored.value))
+                        .transpose()?;
+                    if found.as_ref() != old {
+                        return Ok(false);
+                    }
+                    expected(stored.map(|stored| stored.version))
+                }
+                Err(_) if self.records.quarantined(REVOCATION_LISTS).contains(CURRENT) => {
+                    ExpectedVersion::Any
+                }
+                Err(error) => return Err(error.into()),
+            };
+            self.replace(REVOCATION_LISTS, CURRENT, version, json(new)?)
+        };
+        replace().map_err(|e| StoreError::new("store the certificate revocation lists", e))
     }
 
     /// The certificate revocation lists that were signed last; none if they are not authentic.
@@ -142,16 +165,6 @@ impl MeshState {
             Err(RecordError::Conflict(_)) => Ok(false),
             Err(error) => Err(error.into()),
         }
-    }
-
-    fn put_json<T: Serialize + ?Sized>(
-        &self,
-        table: TableName,
-        key: &str,
-        value: &T,
-    ) -> Result<(), Failure> {
-        self.records.commit(&[put(table, key, json(value)?)])?;
-        Ok(())
     }
 }
 

@@ -51,7 +51,7 @@ impl RecordWatch {
         poll_fn(|context: &mut Context<'_>| self.poll(context)).await
     }
 
-    fn poll(&self, context: &Context<'_>) -> Poll<Result<TableChanges, RecordError>> {
+    pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<Result<TableChanges, RecordError>> {
         let mut state = self.0.lock();
         if let Some(changes) = state.unread.take() {
             return Poll::Ready(Ok(changes));

@@ -211,3 +211,26 @@ fn access_stored_by_an_earlier_version_is_read() {
     assert!(access.withdrawn.is_empty() && access.withdrawals == 3);
     assert_eq!(serde_json::to_string(&access).unwrap(), stored);
 }
+
+#[test]
+fn control_planes_count_one_withdrawal_once() {
+    let accesses = |callers: &[&str], before: &TcpAccesses| {
+        accesses_of(&specification(None, callers, Some(&[LEDGER])), Mode::Strict, before)
+    };
+    let first = accesses(&["buyer", "thief"], &TcpAccesses::default());
+    // One control plane sees two withdrawals, the other one the second alone.
+    let one = accesses(&["buyer"], &first);
+    let stored = accesses(&[], &one);
+    let other = accesses(&[], &first);
+    assert_ne!(other, stored);
+    assert_eq!(other.agreeing_with(&first, &stored), stored);
+    // A control plane whose policy is older keeps its callers, and counts the withdrawal as the others when it comes.
+    let older = first.agreeing_with(&first, &stored);
+    assert_eq!((&older.ports, older.withdrawals), (&first.ports, stored.withdrawals));
+    let late = accesses(&[], &older).agreeing_with(&older, &stored);
+    assert_eq!(late.ports, stored.ports);
+    // One that others have not seen changes the count, whatever they have stored.
+    let granted = accesses(&["thief"], &stored);
+    let again = accesses(&[], &granted);
+    assert_eq!(again.agreeing_with(&granted, &stored), again);
+}

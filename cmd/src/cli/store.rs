@@ -9,10 +9,11 @@ use super::ConfigArgument;
 /// A command of `ironmesh store`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum StoreCommand {
-    /// Create the key-encryption key outside the state folder, unless it exists
+    /// Create the key-encryption key, and the store of a new mesh in etcd, unless they exist
     ///
-    /// Copies the key that the state folder has from an earlier start, or creates one for a state that does not exist
-    /// yet. It never replaces a key.
+    /// With an embedded store it copies the key that the state folder has from an earlier start, or creates one for a
+    /// state that does not exist yet. With a store in etcd, run it once for the mesh, and copy the key to each of its
+    /// control planes. It never replaces a key or a store.
     Init(StoreInitArguments),
 }
 
@@ -21,7 +22,7 @@ pub(crate) enum StoreCommand {
 pub(crate) struct StoreInitArguments {
     #[command(flatten)]
     pub(crate) config: ConfigArgument,
-    /// Write the key to this file, for its owner alone
+    /// Write the key to this file, for its owner alone [default with a store in etcd: that of the settings]
     #[arg(long, value_name = "FILE")]
-    pub(crate) key_file: PathBuf,
+    pub(crate) key_file: Option<PathBuf>,
 }

@@ -89,6 +89,9 @@ impl EtcdPolicy {
 /// The section of the settings that [`EtcdPolicy::open`] names in errors.
 pub const POLICY_SECTION: &str = "[policy.etcd]";
 
+/// The section of the settings with the connection to a store in etcd.
+pub const STORE_SECTION: &str = "[store.etcd]";
+
 /// The options of the etcd client for the settings of a section, which errors name.
 pub fn etcd_options(section: &'static str, settings: EtcdSettings) -> EtcdOptions {
     let EtcdSettings { endpoints, prefix, ca, identity, user } = settings;

@@ -9,7 +9,7 @@ mod input;
 
 pub use etcd::{
     DamagedPush, EtcdFollower, EtcdPolicy, POLICY_SECTION, PolicyError, PublishOutcome, PushError,
-    Pushed, RetainedPolicies, etcd_options,
+    Pushed, RetainedPolicies, STORE_SECTION, etcd_options,
 };
 pub use folder::{
     CommitError, Folder, FolderError, FolderWatch, WatchError, author_of, commit_of, load_folder,

@@ -57,8 +57,8 @@ fn open(folder: TempDir) -> World {
     let enroller = Arc::new(MachineEnrollment {
         mesh,
         authority: Arc::new(Mutex::new(authority)),
-        register: Arc::new(Register::open(Arc::clone(&disk), now).unwrap()),
-        tokens: Arc::new(TokenTable::open(Arc::clone(&disk)).unwrap()),
+        register: Arc::new(Register::open(Arc::<TestDisk>::clone(&disk), now).unwrap()),
+        tokens: Arc::new(TokenTable::open(Arc::<TestDisk>::clone(&disk)).unwrap()),
         alarms: Arc::default(),
         journal: Journal::new(Arc::clone(&state)),
         xds: XdsAddresses { listener: peer(1), advertise: vec![("cp".to_owned(), 15128)] },
@@ -91,8 +91,10 @@ impl World {
         MachineEnrollment {
             mesh: one.mesh.clone(),
             authority: Arc::clone(&one.authority),
-            register: Arc::new(Register::open(Arc::clone(&self.disk), self.now).unwrap()),
-            tokens: Arc::new(TokenTable::open(Arc::clone(&self.disk)).unwrap()),
+            register: Arc::new(
+                Register::open(Arc::<TestDisk>::clone(&self.disk), self.now).unwrap(),
+            ),
+            tokens: Arc::new(TokenTable::open(Arc::<TestDisk>::clone(&self.disk)).unwrap()),
             alarms: Arc::default(),
             journal: one.journal.clone(),
             xds: one.xds.clone(),

@@ -30,7 +30,7 @@ pub(crate) struct TokenTable {
 
 impl TokenTable {
     /// Opens the table.
-    pub(crate) fn open<S: RecordStore + 'static>(store: Arc<S>) -> Result<Self, StoreError> {
+    pub(crate) fn open(store: Arc<dyn RecordStore>) -> Result<Self, StoreError> {
         let tokens = Self { table: RecordTable::new(store), misused: Mutex::default() };
         let stored = tokens.list()?;
         tokens

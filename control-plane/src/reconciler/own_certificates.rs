@@ -55,11 +55,24 @@ impl OwnCertificate {
 }
 
 impl Reconciler {
-    /// Renews the intermediate of the authority and the certificate of the xDS listener, when due.
-    pub(super) fn renew_own_certificates(&mut self, clock: ClockReading) {
+    /// Reads again what other control planes have stored, and renews the control plane's own certificates at a tick.
+    pub(super) fn update_shared(&mut self, is_tick: bool, clock: ClockReading) {
+        let changes = self.shared.take();
+        if is_tick || changes.authority {
+            self.renew_own_certificates(changes.authority, clock);
+        }
+        self.snapshot_builder.reread(&changes);
+    }
+
+    /// Renews the intermediate of the authority and the certificate of the xDS listener, when due. `is_replaced`: another
+    /// control plane may have renewed the intermediate.
+    fn renew_own_certificates(&mut self, is_replaced: bool, clock: ClockReading) {
         let mut authority = self.authority.lock();
-        let has_new_intermediate = authority
-            .renew_intermediate(&*self.certificate_store, clock.now)
+        let store = &*self.certificate_store;
+        let followed = if is_replaced { authority.follow(store, clock.now) } else { Ok(false) };
+        let renewed = followed
+            .and_then(|followed| Ok(authority.renew_intermediate(store, clock.now)? || followed));
+        let has_new_intermediate = renewed
             .inspect_err(|error| {
                 tracing::error!(error = chain(error), "cannot renew the intermediate certificate");
             })

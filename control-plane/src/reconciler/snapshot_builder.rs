@@ -11,13 +11,16 @@ use ironmesh_catalog::{
 };
 use ironmesh_cert::{Authority, ClockReading, ServiceCertificates};
 use ironmesh_config_settings::{ReloadableSettings, Settings};
-use ironmesh_store::MeshState;
+use ironmesh_store::{MeshChanges, MeshState};
 use ironmesh_xds_compile::{Changes, Compiler};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 
 use super::convergence::Generations;
 use ironmesh_catalog::text::chain;
+
+/// How often certificate revocation lists are signed, each time after those that another control plane has stored.
+const MAX_ATTEMPTS: usize = 4;
 
 /// The inputs of a snapshot that other components own.
 #[derive(Debug, Clone)]
@@ -43,10 +46,14 @@ pub(super) struct SnapshotBuilder {
     certificates: ServiceCertificates,
     /// The stored TCP authorization of service ports.
     stored_accesses: TcpAccesses,
-    /// The stored certificate revocation lists.
+    /// Whether the one of the newest snapshot could not be stored.
+    is_access_unstored: bool,
+    /// Whether another control plane has stored something since the newest snapshot.
+    has_shared_news: bool,
+    /// The certificate revocation lists in use.
     revocation_lists: Option<RevocationLists>,
-    /// Whether they are stored.
-    are_lists_stored: bool,
+    /// The stored ones, as they were read or written last.
+    stored_lists: Option<RevocationLists>,
     /// Why they cannot be signed or stored; none if they were.
     lists_failure: Option<String>,
     /// The serial numbers of shared certificates that peers must not refuse yet.
@@ -65,10 +72,13 @@ impl SnapshotBuilder {
         authority: Arc<Mutex<Authority>>,
         certificates: ServiceCertificates,
     ) -> Result<Self, StoreError> {
+        let stored_lists = state.revocation_lists()?;
         Ok(Self {
             stored_accesses: state.tcp_accesses()?,
-            revocation_lists: state.revocation_lists()?,
-            are_lists_stored: true,
+            is_access_unstored: false,
+            has_shared_news: false,
+            revocation_lists: stored_lists.clone(),
+            stored_lists,
             lists_failure: None,
             waiting: BTreeSet::new(),
             mesh,
@@ -125,7 +135,8 @@ impl SnapshotBuilder {
         let same_waits = self.waiting == waiting;
         let same_revoked = old.is_some_and(|old| old.revoked.ptr_eq(&revoked));
         let is_same = same_policy && same_proxies && same_endpoints && same_leaves && same_modes;
-        let is_same = is_same && same_health && same_waits;
+        let has_shared_news = std::mem::take(&mut self.has_shared_news);
+        let is_same = is_same && same_health && same_waits && !has_shared_news;
         if is_same && !is_tick {
             return Changes::default();
         }
@@ -137,11 +148,11 @@ impl SnapshotBuilder {
             })
         };
         let must_replace = !same_revoked && self.certificates.refuse(refused(&revoked));
-        if is_tick || must_replace || !same_accounts() {
+        if is_tick || must_replace || has_shared_news || !same_accounts() {
             self.renew_certificates(specification, &records, clock);
         }
         self.waiting = waiting;
-        let may_differ = is_tick || !same_revoked || !same_waits;
+        let may_differ = is_tick || !same_revoked || !same_waits || has_shared_news;
         let revoked_callers = self.revoked_callers(&revoked, may_differ);
         let inputs = Inputs {
             mesh: self.mesh.clone(),
@@ -170,14 +181,18 @@ impl SnapshotBuilder {
         });
         match self.current.take() {
             None => {
-                let snapshot = Snapshot::assemble(inputs.clone(), self.stored_accesses.clone());
-                self.store_tcp_accesses(&snapshot.tcp_accesses);
+                let before = self.stored_accesses.clone();
+                let mut snapshot = Snapshot::assemble(inputs.clone(), before.clone());
+                self.share_tcp_accesses(&before, &mut snapshot.tcp_accesses);
                 self.current = Some((inputs, Compiler::new(Arc::new(snapshot))));
                 Changes { all_proxies: true, ..Changes::default() }
             }
             Some((_, mut compiler)) => {
-                let snapshot = compiler.snapshot().revise(inputs.clone());
-                self.store_tcp_accesses(&snapshot.tcp_accesses);
+                let mut snapshot = compiler.snapshot().revise(inputs.clone());
+                self.share_tcp_accesses(
+                    &compiler.snapshot().tcp_accesses,
+                    &mut snapshot.tcp_accesses,
+                );
                 let changes = compiler.update(Arc::new(snapshot));
                 self.current = Some((inputs, compiler));
                 changes
@@ -194,7 +209,13 @@ impl SnapshotBuilder {
         // A certificate in use is never refused: it could not be replaced yet.
         let in_use = self.certificates.current();
         let in_use = in_use.values().map(|certificate| certificate.serial.clone());
-        let waiting = self.waiting.iter().cloned().chain(in_use).collect();
+        // What another control plane has listed is refused already.
+        let is_listed = |serial: &String| {
+            let stored = self.stored_lists.as_ref();
+            self.listed().contains(serial) || stored.is_some_and(|one| one.serials.contains(serial))
+        };
+        let waiting = self.waiting.iter().filter(|serial| !is_listed(serial));
+        let waiting = waiting.cloned().chain(in_use).collect();
         let mut callers = RevokedCallers::of(revoked, &self.mesh.trust_domain, &waiting);
         if callers.serials.is_empty() {
             self.lists_failure = None;
@@ -207,49 +228,114 @@ impl SnapshotBuilder {
     }
 
     /// The certificate revocation lists with these serial numbers, signed again only if these or the issuers differ. After
-    /// a failure, the earlier lists stay, and the next tick tries again.
+    /// a failure, the earlier lists stay, and the next tick tries again. Each attempt begins with what another control plane
+    /// has stored.
     fn sign_revocation_lists(
         &mut self,
         revoked: &BTreeMap<String, ServiceAccount>,
     ) -> Option<Arc<str>> {
-        let before = self.revocation_lists.as_ref();
         let serials = revoked.keys().cloned().collect();
-        let signed = self.authority.lock().revocation_lists(&serials, before);
-        let is_same = signed.as_ref().is_ok_and(|lists| before == Some(lists));
-        match signed {
-            Ok(lists) if is_same => {
-                self.lists_failure = None;
-                if !self.are_lists_stored {
-                    self.store_revocation_lists(&lists);
+        for _ in 0..MAX_ATTEMPTS {
+            let before = self.revocation_lists.as_ref();
+            let mut lists = match self.authority.lock().revocation_lists(&serials, before) {
+                Ok(lists) => lists,
+                Err(error) => {
+                    let error = chain(&error);
+                    self.lists_failure = Some(format!(
+                        "TCP ports accept revoked certificates, because the revocation lists cannot be signed: {error}"
+                    ));
+                    break;
                 }
-            }
-            Ok(mut lists) => {
+            };
+            if before != Some(&lists) {
                 // Stored with the lists: a restart must neither forget nor repeat that connections end.
                 let is_new = |serial: &String| !self.listed().contains(serial);
                 let new = revoked.iter().filter(|(serial, _)| is_new(serial));
                 let number = lists.number;
                 lists.last_listed.extend(new.map(|(_, account)| (account.clone(), number)));
-                self.store_revocation_lists(&lists);
-                self.revocation_lists = Some(lists);
             }
-            Err(error) => {
-                let error = chain(&error);
-                self.lists_failure = Some(format!(
-                    "TCP ports accept revoked certificates, because the revocation lists cannot be signed: {error}"
-                ));
+            if self.store_revocation_lists(lists) {
+                break;
             }
         }
         self.revocation_lists.as_ref().map(|lists| Arc::clone(&lists.pem))
     }
 
-    /// Stores the lists before peers get them. If the write fails, peers get them all the same, and each tick tries again.
-    fn store_revocation_lists(&mut self, lists: &RevocationLists) {
-        let stored = self.state.put_revocation_lists(lists);
-        self.are_lists_stored = stored.is_ok();
-        self.lists_failure = stored.err().map(|error| {
-            let error = chain(&error);
-            format!("the revocation lists of TCP ports cannot be stored, and hold until a restart: {error}")
-        });
+    /// Uses new lists, and stores them before peers get them. If the write fails, peers get them all the same, and each tick
+    /// tries again. Returns false if another control plane has stored different ones: then these are used instead, if they
+    /// have all that the new ones have, and the caller signs again what they lack.
+    fn store_revocation_lists(&mut self, lists: RevocationLists) -> bool {
+        let stored = if self.stored_lists.as_ref() == Some(&lists) {
+            Ok(true)
+        } else {
+            self.state.replace_revocation_lists(self.stored_lists.as_ref(), &lists)
+        };
+        if matches!(stored, Ok(true)) {
+            self.stored_lists = Some(lists.clone());
+        }
+        self.revocation_lists = Some(lists);
+        match stored {
+            Ok(true) => {
+                self.lists_failure = None;
+                true
+            }
+            Ok(false) => {
+                self.reread_revocation_lists();
+                false
+            }
+            Err(error) => {
+                let error = chain(&error);
+                self.lists_failure = Some(format!(
+                    "the revocation lists of TCP ports cannot be stored, and hold until a restart: {error}"
+                ));
+                true
+            }
+        }
+    }
+
+    /// Reads again what has changed in the store. Other control planes may have changed it.
+    pub(super) fn reread(&mut self, changes: &MeshChanges) {
+        for account in &changes.accounts {
+            match self.certificates.reread(account) {
+                Ok(is_new) => self.has_shared_news |= is_new,
+                Err(error) => {
+                    tracing::error!(%account, error = chain(&error), "cannot read a service certificate");
+                }
+            }
+        }
+        if changes.revocation_lists {
+            self.reread_revocation_lists();
+        }
+        if changes.tcp_accesses {
+            match self.state.tcp_accesses() {
+                Ok(stored) if stored != self.stored_accesses => {
+                    self.stored_accesses = stored;
+                    self.has_shared_news = true;
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::error!(error = chain(&error), "cannot read the TCP authorization");
+                }
+            }
+        }
+    }
+
+    /// Reads the stored lists again. They are used if nothing in use is missing in them: peers never forget a revocation.
+    fn reread_revocation_lists(&mut self) {
+        let stored = match self.state.revocation_lists() {
+            Ok(stored) if stored == self.stored_lists => return,
+            Ok(stored) => stored,
+            Err(error) => {
+                tracing::error!(error = chain(&error), "cannot read the revocation lists");
+                return;
+            }
+        };
+        let has_all = |stored: &&RevocationLists| self.listed().is_subset(&stored.serials);
+        if let Some(stored) = stored.as_ref().filter(has_all) {
+            self.revocation_lists = Some(stored.clone());
+        }
+        self.stored_lists = stored;
+        self.has_shared_news = true;
     }
 
     /// Why the certificate revocation lists cannot be signed or stored; none if they were.
@@ -257,15 +343,25 @@ impl SnapshotBuilder {
         self.lists_failure.as_deref()
     }
 
-    /// Stores the TCP authorization of service ports before it becomes active. After a restart, an earlier withdrawal
-    /// must not look like a new one, nor a new one like none. If the write fails, the withdrawal is carried out all the
-    /// same, and each snapshot tries the write again.
-    fn store_tcp_accesses(&mut self, accesses: &TcpAccesses) {
-        if self.stored_accesses == *accesses {
+    /// Makes the new TCP authorization of service ports agree with that of other control planes, and stores it before it
+    /// becomes active, if it follows from a change of policy. After a restart, an earlier withdrawal must not look like a
+    /// new one, nor a new one like none. If the write fails, the withdrawal is carried out all the same, and each snapshot
+    /// tries the write again.
+    fn share_tcp_accesses(&mut self, before: &TcpAccesses, new: &mut TcpAccesses) {
+        // What only another control plane has changed is not written back: its policy may be newer.
+        let is_own_change = *new != *before || self.is_access_unstored;
+        if *new == self.stored_accesses {
+            self.is_access_unstored = false;
             return;
         }
-        match self.state.put_tcp_accesses(&self.stored_accesses, accesses) {
-            Ok(()) => self.stored_accesses = accesses.clone(),
+        *new = new.agreeing_with(before, &self.stored_accesses);
+        if !is_own_change || *new == self.stored_accesses {
+            return;
+        }
+        let stored = self.state.put_tcp_accesses(&self.stored_accesses, new);
+        self.is_access_unstored = stored.is_err();
+        match stored {
+            Ok(()) => self.stored_accesses = new.clone(),
             Err(error) => {
                 tracing::error!(error = chain(&error), "cannot store the TCP authorization");
             }
@@ -286,7 +382,7 @@ impl SnapshotBuilder {
         self.settings.service_lifetime.mul_f64(1.1)
     }
 
-    /// The serial numbers in the stored certificate revocation lists.
+    /// The serial numbers in the certificate revocation lists in use.
     pub(super) fn listed(&self) -> &BTreeSet<String> {
         static NONE: BTreeSet<String> = BTreeSet::new();
         self.revocation_lists.as_ref().map_or(&NONE, |lists| &lists.serials)

@@ -29,7 +29,7 @@ mod worker;
 pub use condition::StoreCondition;
 pub use layout::Layout;
 pub use local_copy::CopyError;
-pub use open::{EtcdStoreError, EtcdStoreOptions, Initialized, check_user, init};
+pub use open::{EtcdStoreError, EtcdStoreOptions, Initialized, check_user, has_store, init};
 pub use store::EtcdStore;
 
 #[cfg(test)]

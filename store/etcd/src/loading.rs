@@ -46,18 +46,13 @@ pub(crate) async fn load(
             }
             (state, revision, StoreCondition::default())
         }
-        // What etcd has is of a different mesh.
-        (
-            Err(error @ (EtcdStoreError::OtherKey { .. } | EtcdStoreError::OtherMesh { .. })),
-            Some(_),
-        ) => return Err(error),
         // The worker tries again, and reports what it finds.
-        (Err(error), Some((cipher, mut mirror))) => {
+        (Err(error), Some((cipher, mut mirror))) if !error.is_of_other_mesh() => {
             mirror.demand_load();
             let unavailable = Some((Timestamp::now(), error.to_string()));
             ((cipher, mirror), 0, StoreCondition { unavailable, ..StoreCondition::default() })
         }
-        (Err(error), None) => return Err(error),
+        (Err(error), _) => return Err(error),
     };
     let session = match &condition.unavailable {
         None => Some(cluster.session().await?),

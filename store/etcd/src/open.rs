@@ -103,6 +103,13 @@ pub enum EtcdStoreError {
     System(#[from] io::Error),
 }
 
+impl EtcdStoreError {
+    /// Whether what etcd has is of a different mesh.
+    pub(crate) fn is_of_other_mesh(&self) -> bool {
+        matches!(self, Self::OtherKey { .. } | Self::OtherMesh { .. })
+    }
+}
+
 /// What [`init`] found or made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Initialized {
@@ -144,7 +151,7 @@ impl EtcdStore {
         let thread = thread::Builder::new().name("store-etcd".to_owned());
         let worker = thread.spawn(move || {
             runtime.block_on(async move {
-                match load(options, &kek).await {
+                match Box::pin(load(options, &kek)).await {
                     Ok(Loaded { worker, session, copy }) => {
                         // The key has been wiped before the first commit.
                         drop(kek);
@@ -184,6 +191,20 @@ pub fn check_user(options: EtcdOptions) -> Result<(), EtcdStoreError> {
         Ok(()) => Err(EtcdStoreError::UnlimitedUser(cluster.prefix().to_owned())),
         Err(_) => Ok(()),
     }
+}
+
+/// Whether etcd has the state of a mesh below the prefix. Blocks.
+///
+/// # Errors
+///
+/// Fails if etcd cannot be used.
+pub fn has_store(options: EtcdOptions) -> Result<bool, EtcdStoreError> {
+    let mut cluster = Cluster::open(options)?;
+    let key = Layout::new(cluster.prefix()).canary().to_owned();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let canary = runtime
+        .block_on(cluster.insist(async |session: &mut Session| session.get(&key, None).await));
+    Ok(canary?.0.is_some())
 }
 
 /// Creates the state of a mesh, unless it exists. Blocks.

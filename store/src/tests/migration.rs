@@ -117,7 +117,7 @@ fn older_formats_are_migrated_once_and_authenticated_since() {
             shared.put_service_certificate(&certificate("shop/a", "1")).unwrap();
             shared.append_journal(&mut vec![entry.clone()]).unwrap();
             shared.put_tcp_accesses(&accesses(&[]), &accesses(&[(1, 1), (2, 3)])).unwrap();
-            shared.put_revocation_lists(&lists).unwrap();
+            assert!(shared.replace_revocation_lists(None, &lists).unwrap());
             downgrade(&store, format);
             let raw = store.get_raw(JOIN_RECORDS, &record(1).id.to_string()).unwrap().unwrap();
             assert_eq!(raw.ends_with(OLD_RECORD.as_bytes()), format < 3);

@@ -75,7 +75,7 @@ impl Harness {
         let certificate_store: Arc<dyn CertificateStore> = Arc::<MeshState>::clone(&state);
         let certificates = ServiceCertificates::open(Arc::clone(&certificate_store)).unwrap();
         let disk = Arc::new(TestDisk::new(Arc::clone(&store)));
-        let register = Arc::new(Register::open(Arc::clone(&disk), now).unwrap());
+        let register = Arc::new(Register::open(Arc::<TestDisk>::clone(&disk), now).unwrap());
         let (leaves, serving) = <(Arc<LeaveTable>, Arc<ServingTable>)>::default();
         let health = Arc::<HealthTable>::default();
         let (policy, receiver) = watch::channel(state_of(policy));

@@ -1,0 +1,81 @@
+//! The findings about a store in etcd.
+
+use ironmesh_catalog::{Finding, codes};
+use ironmesh_store_etcd::StoreCondition;
+
+use super::NAMED;
+
+/// The findings about the condition of a store in etcd.
+pub(super) fn etcd_findings(condition: &StoreCondition) -> Vec<Finding> {
+    let StoreCondition { unavailable, foreign, damage, rolled_back_to, copy_failure } = condition;
+    let mut found = Vec::new();
+    if let Some((since, problem)) = unavailable {
+        let words = format!("the store in etcd cannot be used since {since:.0}: {problem}");
+        found.push(Finding::error(codes::STORE_UNAVAILABLE, None, words).help(
+            "restore the quorum of etcd, or the network to it: the control plane tries again all the time and needs no \
+             restart. Proxies keep running. Until then no proxy is enrolled or revoked, and no certificate is renewed",
+        ));
+    }
+    if let Some(damage) = damage {
+        let words = format!("what etcd has is not the state of this mesh: {damage}");
+        found.push(Finding::error(codes::STORE_CHANGED, None, words).help(
+            "find out which client of etcd wrote below the prefix of the mesh, and restore etcd from a backup. The control \
+             plane serves the last good state; until then no proxy is enrolled or revoked, and no certificate is renewed",
+        ));
+    }
+    if !foreign.is_empty() {
+        let named: Vec<_> = foreign.iter().take(NAMED).map(|key| format!("`{key}`")).collect();
+        let words = format!(
+            "{} keys of etcd were changed by a client that is no control plane of this mesh: {}",
+            foreign.len(),
+            named.join(", ")
+        );
+        found.push(Finding::warning(codes::STORE_CHANGED, None, words).help(
+            "the changes have no effect, and the control plane repairs them: find out which client of etcd made them, and \
+             give no other one a role for the prefix of the mesh",
+        ));
+    }
+    if let Some(revision) = rolled_back_to {
+        let words = format!(
+            "etcd was put back to an older state: it has revision {revision}; later changes are lost in it, such as \
+             revocations and enrollments"
+        );
+        found.push(Finding::error(codes::STORE_ROLLED_BACK, None, words).help(
+            "restore a newer backup of etcd. Or accept the older state: restart all control planes of the mesh with \
+             `ironmesh serve --accept-older-store`, then repeat what is lost, revocations first. The control plane serves \
+             the last good state; until then nothing is stored",
+        ));
+    }
+    if let Some(problem) = copy_failure {
+        let words = format!(
+            "the copy of the store on the disk of this control plane cannot be written: {problem}"
+        );
+        found.push(Finding::warning(codes::STORE_COPY_NOT_WRITTEN, None, words).help(
+            "free space on the disk of the state folder, or repair it: with an older copy, this control plane starts in an \
+             older state while etcd is down",
+        ));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn each_condition_of_etcd_is_a_finding() {
+        assert_eq!(etcd_findings(&StoreCondition::default()), []);
+        let condition = StoreCondition {
+            unavailable: Some((Timestamp::UNIX_EPOCH, "no leader".to_owned())),
+            foreign: ["/m/state/x".to_owned()].into(),
+            damage: Some("the head is missing".to_owned()),
+            rolled_back_to: Some(7),
+            copy_failure: Some("disk full".to_owned()),
+        };
+        let found = etcd_findings(&condition);
+        let found: Vec<_> = found.iter().map(|one| (one.code.0, one.is_error())).collect();
+        assert_eq!(found, [(706, true), (707, true), (707, false), (708, true), (709, false)]);
+    }
+}
