@@ -36,7 +36,9 @@ pub(crate) async fn run(command: PolicyCommand, output: Output) -> anyhow::Resul
         PolicyCommand::Apply(arguments) => Box::pin(apply::apply(arguments, output)).await,
         PolicyCommand::Push(arguments) => push::push(arguments, output).await,
         PolicyCommand::Pull(arguments) => pull::pull(arguments, output).await,
-        PolicyCommand::Revisions(arguments) => revisions::revisions(&arguments, output).await,
+        PolicyCommand::Revisions(arguments) => {
+            Box::pin(revisions::revisions(&arguments, output)).await
+        }
         PolicyCommand::Accept(arguments) => accept::accept(arguments, output).await,
         PolicyCommand::Wait(arguments) => wait::wait(arguments, output).await,
         PolicyCommand::Schema => Ok(schema::print()?),

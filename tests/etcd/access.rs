@@ -2,7 +2,8 @@
 
 use fs_err as fs;
 
-use crate::cluster::Etcd;
+use ironmesh_tests::Etcd;
+
 use crate::documents::service;
 use crate::workspace::Workspace;
 

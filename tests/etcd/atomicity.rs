@@ -5,7 +5,8 @@ use std::path::Path;
 
 use fs_err as fs;
 
-use crate::cluster::Etcd;
+use ironmesh_tests::Etcd;
+
 use crate::documents::write_large;
 use crate::workspace::Workspace;
 

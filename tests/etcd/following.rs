@@ -1,6 +1,7 @@
 //! A control plane that follows policy in etcd.
 
-use crate::cluster::Etcd;
+use ironmesh_tests::Etcd;
+
 use crate::documents::service;
 use crate::workspace::Workspace;
 

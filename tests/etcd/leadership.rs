@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use ironmesh_tests::azure::{GROUP, Machine, RequestKind, SUBSCRIPTION, ScaleSet};
-use ironmesh_tests::{FakeAzure, eventually};
+use ironmesh_tests::{Etcd, FakeAzure, eventually};
 use tokio::time::Instant;
 
-use crate::cluster::Etcd;
 use crate::workspace::Workspace;
 
 const POLICY: &str = "[[service]]\nname = \"web\"\nports = [{ port = 80, protocol = \"http\" }]\n\

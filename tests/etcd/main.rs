@@ -12,7 +12,6 @@
 mod access;
 mod answers;
 mod atomicity;
-mod cluster;
 mod documents;
 mod following;
 mod leadership;

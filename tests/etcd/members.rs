@@ -1,6 +1,7 @@
 //! Three members with mutual TLS and users, some of which die.
 
-use crate::cluster::Etcd;
+use ironmesh_tests::Etcd;
+
 use crate::documents::service;
 use crate::workspace::Workspace;
 

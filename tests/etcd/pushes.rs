@@ -6,7 +6,8 @@ use std::path::Path;
 use fs_err as fs;
 use serde_json::Value;
 
-use crate::cluster::Etcd;
+use ironmesh_tests::Etcd;
+
 use crate::documents::service;
 use crate::workspace::Workspace;
 

@@ -2,11 +2,10 @@
 
 use std::process::{Output, Stdio};
 
-use ironmesh_tests::eventually;
+use ironmesh_tests::{Etcd, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::Child;
 
-use crate::cluster::Etcd;
 use crate::documents::{service, write_large};
 use crate::relay::Relay;
 use crate::workspace::Workspace;

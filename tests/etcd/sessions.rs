@@ -1,8 +1,7 @@
 //! Sessions with a real etcd: transactions, listings, and watches of a prefix.
 
 use ironmesh_etcd::{Cluster, Condition, EtcdOptions, Session, WatchNews, Write};
-
-use crate::cluster::Etcd;
+use ironmesh_tests::Etcd;
 
 /// Options for an etcd without access control.
 pub(crate) fn options(endpoint: String, prefix: &str) -> EtcdOptions {

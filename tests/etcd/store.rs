@@ -9,12 +9,11 @@ use ironmesh_store::{
     RecordVersion, TableName,
 };
 use ironmesh_store_etcd::{EtcdStore, EtcdStoreError, EtcdStoreOptions, Initialized, init};
-use ironmesh_tests::eventually;
+use ironmesh_tests::{Etcd, eventually};
 use tempfile::TempDir;
 use tokio::task::{block_in_place, spawn_blocking};
 
 use crate::answers::{Answers, Mode};
-use crate::cluster::Etcd;
 use crate::sessions::options;
 
 const TABLE: TableName = TableName("records_of_a_test");

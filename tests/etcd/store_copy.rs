@@ -3,10 +3,9 @@
 use ironmesh_etcd::EtcdOptions;
 use ironmesh_store::{RecordError, RecordStore as _};
 use ironmesh_store_etcd::{EtcdStoreError, EtcdStoreOptions, check_user};
-use ironmesh_tests::eventually;
+use ironmesh_tests::{Etcd, eventually};
 use tokio::task::block_in_place;
 
-use crate::cluster::Etcd;
 use crate::sessions::options;
 use crate::store::{Key, PREFIX, put, value, wait_for};
 

@@ -69,6 +69,22 @@ impl Mesh {
         mesh
     }
 
+    /// Adds tables to the settings.
+    pub fn add_settings(&self, tables: &str) {
+        let settings = fs::read_to_string(self.config_file()).unwrap();
+        fs::write(self.config_file(), format!("{settings}\n{tables}")).unwrap();
+    }
+
+    /// Lets the bootstraps that this control plane writes name these addresses of control planes.
+    pub fn advertise(&self, addresses: &[SocketAddr]) {
+        let settings = fs::read_to_string(self.config_file()).unwrap();
+        let all: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+        let own = format!("advertise = [\"{}\"]", self.xds());
+        assert!(settings.contains(&own));
+        fs::write(self.config_file(), settings.replace(&own, &format!("advertise = {all:?}")))
+            .unwrap();
+    }
+
     /// The network of this mesh. Host 1 is the control plane.
     pub fn loopback(&self) -> &Loopback {
         &self.loopback

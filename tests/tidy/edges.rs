@@ -76,6 +76,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
             // The registry of the drivers, and the versions that they run.
             "ironmesh-sidecar",
             "ironmesh-store",
+            "ironmesh-store-etcd",
             "ironmesh-xds-compile",
             "ironmesh-xds-server",
             "ironmesh-xds-wire",

@@ -5,15 +5,18 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use fs_err as fs;
-use ironmesh_tests::process::Child;
-use ironmesh_tests::{Loopback, eventually, require_etcd};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType};
 use tempfile::TempDir;
 use tokio::process::Command;
 
+use crate::addresses::Loopback;
+use crate::eventually::eventually;
+use crate::process::Child;
+use crate::programs::require_etcd;
+
 /// A running etcd. Dropping this value stops its members.
 #[derive(Debug)]
-pub(crate) struct Etcd {
+pub struct Etcd {
     program: PathBuf,
     /// Before the folder, so that the members end before it is removed.
     members: Vec<Option<Child>>,
@@ -27,9 +30,12 @@ pub(crate) struct Etcd {
 /// The user of a client over TLS: the name in the certificate.
 const ROOT: &str = "root";
 
+/// The user of the control planes of a mesh with its store in etcd.
+const STORE: &str = "store";
+
 impl Etcd {
     /// Starts one member without access control. `None` skips the test because etcd is missing.
-    pub(crate) async fn start() -> Option<Self> {
+    pub async fn start() -> Option<Self> {
         let mut etcd = Self::new(1, false)?;
         etcd.start_member(0);
         etcd.ready().await;
@@ -37,7 +43,7 @@ impl Etcd {
     }
 
     /// Starts one member that rejects requests above this size.
-    pub(crate) async fn start_with_request_limit(bytes: u32) -> Option<Self> {
+    pub async fn start_with_request_limit(bytes: u32) -> Option<Self> {
         let mut etcd = Self { max_request_bytes: Some(bytes), ..Self::new(1, false)? };
         etcd.start_member(0);
         etcd.ready().await;
@@ -45,24 +51,34 @@ impl Etcd {
     }
 
     /// Prepares one member without starting it.
-    pub(crate) fn stopped() -> Option<Self> {
+    pub fn stopped() -> Option<Self> {
         Self::new(1, false)
     }
 
     /// Starts three members with mutual TLS. Users are the names in certificates: `root` may do
-    /// everything, `mesh` has the rights that policy needs, and `stranger` has none.
-    pub(crate) async fn start_three() -> Option<Self> {
+    /// everything, `mesh` has the rights that policy needs, `store` those of the store of a mesh, and
+    /// `stranger` has none.
+    pub async fn start_three() -> Option<Self> {
         let mut etcd = Self::new(3, true)?;
         for member in 0..3 {
             etcd.start_member(member);
         }
         etcd.ready().await;
-        etcd.ctl(&["role", "add", "policy"]).await;
-        let prefix = ["role", "grant-permission", "policy", "--prefix=true", "readwrite"];
-        etcd.ctl(&[&prefix[..], &["/ironmesh/default/policy/"]].concat()).await;
-        for (user, role) in [(ROOT, "root"), ("mesh", "policy"), ("stranger", "")] {
+        for role in ["policy", "state", "leases"] {
+            etcd.ctl(&["role", "add", role]).await;
+            let grant = ["role", "grant-permission", role, "--prefix=true", "readwrite"];
+            let prefix = format!("/ironmesh/default/{role}/");
+            etcd.ctl(&[&grant[..], &[&prefix]].concat()).await;
+        }
+        let users: [(&str, &[&str]); 4] = [
+            (ROOT, &["root"]),
+            ("mesh", &["policy"]),
+            (STORE, &["state", "leases"]),
+            ("stranger", &[]),
+        ];
+        for (user, roles) in users {
             etcd.ctl(&["user", "add", user, "--no-password"]).await;
-            if !role.is_empty() {
+            for role in roles {
                 etcd.ctl(&["user", "grant-role", user, role]).await;
             }
         }
@@ -86,7 +102,7 @@ impl Etcd {
     }
 
     /// Starts a stopped member with its data.
-    pub(crate) fn start_member(&mut self, member: u8) {
+    pub fn start_member(&mut self, member: u8) {
         let client = self.endpoint(member);
         let count = u8::try_from(self.members.len()).unwrap();
         let all: Vec<_> =
@@ -117,7 +133,7 @@ impl Etcd {
     }
 
     /// Waits until the running members accept writes.
-    pub(crate) async fn ready(&mut self) {
+    pub async fn ready(&mut self) {
         for member in self.members.iter_mut().flatten() {
             member.assert_running();
         }
@@ -131,13 +147,13 @@ impl Etcd {
     }
 
     /// Kills a member with SIGKILL and waits for its end.
-    pub(crate) async fn kill(&mut self, member: u8) {
+    pub async fn kill(&mut self, member: u8) {
         let slot = self.members.get_mut(usize::from(member)).unwrap();
         slot.take().expect("the member runs").kill_hard().await;
     }
 
     /// Restores a stopped member from a snapshot of `etcdctl`.
-    pub(crate) async fn restore(&self, member: u8, snapshot: &Path) {
+    pub async fn restore(&self, member: u8, snapshot: &Path) {
         let name = format!("m{member}");
         let data = self.file(&format!("data{member}"));
         fs::remove_dir_all(&data).unwrap();
@@ -155,7 +171,7 @@ impl Etcd {
     }
 
     /// The number of the leader.
-    pub(crate) async fn leader(&self) -> u8 {
+    pub async fn leader(&self) -> u8 {
         let endpoints = (0..3).map(|member| self.endpoint(member)).collect::<Vec<_>>().join(",");
         let status =
             self.ctl(&["endpoint", "status", "--write-out=json", "--endpoints", &endpoints]).await;
@@ -169,7 +185,7 @@ impl Etcd {
     }
 
     /// The client URL of a member.
-    pub(crate) fn endpoint(&self, member: u8) -> String {
+    pub fn endpoint(&self, member: u8) -> String {
         format!("{}://{}", self.scheme(), self.socket(member))
     }
 
@@ -183,21 +199,30 @@ impl Etcd {
     }
 
     /// The client address of a member.
-    pub(crate) fn socket(&self, member: u8) -> SocketAddr {
+    pub fn socket(&self, member: u8) -> SocketAddr {
         self.loopback.socket(member + 1, 2379)
     }
 
     /// A file of this etcd.
-    pub(crate) fn file(&self, name: &str) -> PathBuf {
+    pub fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
     /// The settings by which `user` reads policy from this etcd. Without TLS the user does not
     /// matter.
-    pub(crate) fn settings(&self, user: &str) -> String {
+    pub fn settings(&self, user: &str) -> String {
+        self.section("policy.etcd", user)
+    }
+
+    /// The settings of a control plane of a mesh with its store in this etcd.
+    pub fn store_settings(&self) -> String {
+        format!("[store]\nkind = \"etcd\"\n{}", self.section("store.etcd", STORE))
+    }
+
+    fn section(&self, section: &str, user: &str) -> String {
         let count = u8::try_from(self.members.len()).unwrap();
         let endpoints: Vec<_> = (0..count).map(|member| self.endpoint(member)).collect();
-        let settings = format!("[policy.etcd]\nendpoints = {endpoints:?}\n");
+        let settings = format!("[{section}]\nendpoints = {endpoints:?}\n");
         if !self.has_tls {
             return settings;
         }
@@ -208,7 +233,7 @@ impl Etcd {
     }
 
     /// Runs etcdctl as `root` and returns its output.
-    pub(crate) async fn ctl(&self, arguments: &[&str]) -> String {
+    pub async fn ctl(&self, arguments: &[&str]) -> String {
         let output = self.try_ctl(arguments).await;
         assert!(output.status.success(), "etcdctl {arguments:?}: {output:?}");
         String::from_utf8(output.stdout).unwrap()
@@ -231,7 +256,7 @@ impl Etcd {
     }
 
     /// The keys that begin with `prefix`.
-    pub(crate) async fn keys(&self, prefix: &str) -> Vec<String> {
+    pub async fn keys(&self, prefix: &str) -> Vec<String> {
         let keys = self.ctl(&["get", "--prefix", "--keys-only", prefix]).await;
         keys.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
     }
@@ -251,7 +276,7 @@ impl Etcd {
             let names = addresses.map(SanType::IpAddress).into();
             issue(self.folder.path(), &format!("m{member}"), names, &issuer);
         }
-        for user in [ROOT, "mesh", "stranger", "nobody"] {
+        for user in [ROOT, "mesh", STORE, "stranger", "nobody"] {
             let names = vec![SanType::DnsName(user.try_into().unwrap())];
             issue(self.folder.path(), user, names, &issuer);
         }

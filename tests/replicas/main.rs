@@ -1,0 +1,12 @@
+//! Control planes that share a store in etcd: real etcd members, control planes and Envoys.
+
+#![expect(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "test code: a panic is a failed test"
+)]
+
+mod outages;
+mod replicas;
+mod sharing;

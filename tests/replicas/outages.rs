@@ -1,0 +1,65 @@
+//! Control planes while etcd is down, and after it was put back to an older state.
+
+use ironmesh_tests::eventually;
+use ironmesh_tests::xds::ProxyClient;
+
+use crate::replicas::{Replicas, codes};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn outage_of_etcd_is_reported_and_ends_without_a_restart() {
+    let Some(mut replicas) = Replicas::start(2).await else { return };
+    let folder = replicas.enroll(0, "default/store", 21).await;
+    for member in 0..3 {
+        replicas.etcd.kill(member).await;
+    }
+    for mesh in &replicas.all {
+        eventually("the outage to be reported", async || {
+            let codes = codes(mesh).await;
+            anyhow::ensure!(codes.contains(&"IM0706".to_owned()), "{codes:?}");
+            Ok(())
+        })
+        .await;
+        // A certificate that was never used cannot be claimed, but what is stored is served.
+        assert_eq!(mesh.readyz().await["ready"], true);
+    }
+    let options = ["proxy", "bootstrap", "--service", "store", "--address", "127.0.0.9"];
+    let output = replicas.all[1].run(&[&options[..], &["--out", "unused"]].concat()).await;
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && error.contains("etcd"), "{error}");
+
+    // A control plane that starts meanwhile has the last good state.
+    let restarted = &mut replicas.all[1];
+    restarted.kill_control_plane().await;
+    restarted.launch_control_plane(&[]);
+    restarted.ready().await;
+    assert_eq!(restarted.proxies().await.as_array().unwrap().len(), 1);
+
+    for member in 0..3 {
+        replicas.etcd.start_member(member);
+    }
+    replicas.etcd.ready().await;
+    for mesh in &replicas.all {
+        eventually("the outage to end", async || {
+            let codes = codes(mesh).await;
+            anyhow::ensure!(!codes.contains(&"IM0706".to_owned()), "{codes:?}");
+            let client = ProxyClient::connect(&folder, mesh.xds()).await?;
+            client.service_certificate("default/store").await.map(drop)
+        })
+        .await;
+    }
+    replicas.enroll(1, "default/buyer", 31).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn control_plane_with_another_key_does_not_start() {
+    let Some(mut replicas) = Replicas::start(2).await else { return };
+    let other = &mut replicas.all[1];
+    other.stop().await;
+    fs_err::write(crate::replicas::key(other), "00".repeat(32)).unwrap();
+    let state = other.folder().join("state").join("local");
+    fs_err::remove_dir_all(state).unwrap();
+    let output = other.run(&["serve"]).await;
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "{error}");
+    assert!(error.contains("sealed by another key-encryption key"), "{error}");
+}

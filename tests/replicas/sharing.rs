@@ -1,0 +1,124 @@
+//! What one control plane stores, the others use: enrollments, revocations, certificates, the journal.
+
+use std::path::Path;
+
+use ironmesh_tests::xds::ProxyClient;
+use ironmesh_tests::{App, Envoy, Load, Mesh, ProxyOptions, REQUESTS_PER_FAULT, eventually};
+
+use crate::replicas::{Replicas, json};
+
+/// The control plane to which an Envoy is connected, by its number.
+async fn control_plane_of(replicas: &Replicas, host: &str) -> Option<usize> {
+    for (number, mesh) in replicas.all.iter().enumerate() {
+        let proxies = mesh.proxies().await;
+        let all = proxies.as_array().unwrap().iter();
+        let mut found = all.filter(|one| one["mesh_address"].as_str().unwrap().starts_with(host));
+        if found.any(|one| one["sync"].is_object()) {
+            return Some(number);
+        }
+    }
+    None
+}
+
+/// Whether a control plane accepts the certificate in this folder.
+async fn is_accepted(mesh: &Mesh, folder: &Path) -> anyhow::Result<()> {
+    let client = ProxyClient::connect(folder, mesh.xds()).await?;
+    client.service_certificate("default/store").await.map(drop)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn enrollment_and_revocation_hold_at_every_control_plane() {
+    let Some(replicas) = Replicas::start(3).await else { return };
+    let folder = replicas.enroll(0, "default/store", 21).await;
+    eventually("the proxy to be listed by all", async || {
+        for mesh in &replicas.all {
+            anyhow::ensure!(mesh.proxies().await.as_array().unwrap().len() == 1);
+        }
+        Ok(())
+    })
+    .await;
+    is_accepted(&replicas.all[1], &folder).await.unwrap();
+    eventually("the claim to reach the first control plane", async || {
+        let proxies = json(&replicas.all[0], &["proxy", "list"]).await;
+        anyhow::ensure!(proxies[0]["claimed_at"].is_string(), "{proxies:#}");
+        Ok(())
+    })
+    .await;
+
+    let id = replicas.all[0].proxies().await[0]["id"].as_str().unwrap().to_owned();
+    json(&replicas.all[2], &["proxy", "revoke", &id, "--reason", "stolen"]).await;
+    for mesh in &replicas.all {
+        eventually("the revoked proxy to be rejected", async || {
+            match is_accepted(mesh, &folder).await {
+                Ok(()) => Err("it is accepted"),
+                Err(_) => Ok(()),
+            }
+        })
+        .await;
+    }
+    // Who did what, whichever control plane it was.
+    eventually("the journal to have the entries of all", async || {
+        let journal = json(&replicas.all[1], &["journal"]).await;
+        let kinds: Vec<_> = journal["entries"].as_array().into_iter().flatten().collect();
+        let has = |kind: &str| kinds.iter().filter(|one| one["kind"] == kind).count() == 1;
+        anyhow::ensure!(has("enroll") && has("claim") && has("revoke"), "{journal:#}");
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn service_certificate_is_the_same_at_every_control_plane() {
+    let Some(replicas) = Replicas::start(3).await else { return };
+    let folder = replicas.enroll(1, "default/store", 21).await;
+    let mut all = Vec::new();
+    for mesh in &replicas.all {
+        let issued = eventually("the certificate", async || {
+            let client = ProxyClient::connect(&folder, mesh.xds()).await?;
+            client.service_certificate("default/store").await
+        })
+        .await;
+        all.push(issued);
+    }
+    assert!(all.iter().all(|one| *one == all[0]), "control planes issued different certificates");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failure_of_a_control_plane_has_no_effect_on_traffic() {
+    let Some(mut replicas) = Replicas::start(2).await else { return };
+    let network = replicas.all[0].loopback();
+    let _app = App::http1("store", network.socket(21, 8080)).await;
+    let store = replicas.all[0].envoy(&ProxyOptions::new("default/store", 21)).await;
+    let buyer = ProxyOptions::new("default/buyer", 11).upstream("default/store=14001");
+    let buyer = replicas.all[0].envoy(&buyer).await;
+    wait_for_member(&buyer).await;
+    let address = buyer.address().to_string();
+    assert_eq!(control_plane_of(&replicas, &address).await, Some(0));
+    let load = Load::start(buyer.socket(14001), "store", "/");
+    load.wait_for_requests(REQUESTS_PER_FAULT).await;
+
+    replicas.all[0].kill_control_plane().await;
+    let survivor = &replicas.all[1];
+    eventually("both to be connected to the other one", async || {
+        let proxies = survivor.proxies().await;
+        let connected = proxies.as_array().unwrap().iter().filter(|one| one["sync"].is_object());
+        anyhow::ensure!(connected.count() == 2, "{proxies:#}");
+        Ok(())
+    })
+    .await;
+    load.wait_for_requests(REQUESTS_PER_FAULT).await;
+    let report = load.finish().await;
+    report.assert_undisturbed();
+    for envoy in [&store, &buyer] {
+        envoy.assert_no_update_errors().await;
+    }
+}
+
+async fn wait_for_member(buyer: &Envoy) {
+    eventually("the endpoint of the store", async || {
+        let members = buyer.stat("cluster.default/store|80.membership_healthy").await;
+        anyhow::ensure!(members == 1, "{members}");
+        Ok(())
+    })
+    .await;
+}
