@@ -111,6 +111,9 @@ pub struct ProxyView {
     /// Since when it has been connected, by its newest xDS stream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connected_since: Option<Timestamp>,
+    /// The host name of the control plane to which it is connected, if that is not the one that answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_plane: Option<String>,
     /// How far it has ACKed its resources; absent if it is neither connected nor expected to reconnect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sync: Option<SyncView>,

@@ -48,6 +48,7 @@ use super::health_discovery::HealthDiscovery;
 use super::journal::{self, CertificateHolder, Journal};
 use super::leave_table::LeaveTable;
 use super::metrics;
+use super::peers::Peers;
 use super::policy_source::{PolicyState, Releases, SourceRequests};
 use super::reconciler::{Acceptances, StatusFeeds};
 use super::register::Register;
@@ -68,6 +69,7 @@ pub(crate) struct RunningControlPlane {
     /// The releases, if policy comes from them.
     pub(crate) releases: Option<Releases>,
     pub(crate) acceptances: Acceptances,
+    pub(crate) peers: Arc<Peers>,
     pub(crate) store: Arc<Store>,
     pub(crate) feeds: StatusFeeds,
     /// The findings about the control plane's own state.

@@ -48,6 +48,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::health_table::HealthTable;
 use super::leave_table::LeaveTable;
+use super::peers::Peers;
 use super::policy_source::PolicyState;
 use super::register::Register;
 use super::serving_table::ServingTable;
@@ -139,6 +140,8 @@ pub(crate) struct Reconciler {
     settings: watch::Receiver<ReloadableSettings>,
     /// What other control planes have stored.
     shared: Arc<SharedChanges>,
+    /// What they tell of their proxies.
+    peers: Arc<Peers>,
     endpoints: Endpoints,
     /// The findings about reports of endpoints providers.
     endpoints_findings: Vec<Finding>,
@@ -227,6 +230,7 @@ impl Reconciler {
         let reconciler = Self {
             settings: watch::Sender::new(settings.reloadable()).subscribe(),
             shared: Arc::default(),
+            peers: Arc::default(),
             endpoints: Endpoints::new(store, endpoints)?,
             endpoints_findings: Vec::new(),
             acceptances: requests,
@@ -284,8 +288,8 @@ impl Reconciler {
     }
 
     /// Reads again what other control planes have stored, when it changes.
-    pub(crate) fn follow_shared(&mut self, shared: Arc<SharedChanges>) {
-        self.shared = shared;
+    pub(crate) fn follow_shared(&mut self, shared: Arc<SharedChanges>, peers: Arc<Peers>) {
+        (self.shared, self.peers) = (shared, peers);
     }
 
     /// Reconciles until `shutdown`, and then stores what waits for its interval.
@@ -305,7 +309,7 @@ impl Reconciler {
         let (mut policy, mut register) = (self.policy.clone(), self.register.generation());
         let (mut leaves, mut serving) = (self.leaves.changes(), self.serving.changes());
         let (mut settings, mut health) = (self.settings.clone(), self.health.changes());
-        let mut shared = self.shared.changes();
+        let (mut shared, mut peers) = (self.shared.changes(), self.peers.changes());
         let (mut debounce, endpoints) = (Debounce::default(), self.endpoints.news());
         let mut compare_clocks = interval(clock::COMPARE);
         compare_clocks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -319,6 +323,7 @@ impl Reconciler {
             serving.mark_unchanged();
             health.mark_unchanged();
             shared.mark_unchanged();
+            peers.mark_unchanged();
             self.snapshot_builder.set_settings(*settings.borrow_and_update());
             debounce.set_window(settings.borrow().settle);
             let members = register.borrow_and_update().members;
@@ -358,6 +363,7 @@ impl Reconciler {
                     }
                     _ = leaves.changed() => debounce.note(Cause::Source),
                     _ = shared.changed() => debounce.note(Cause::Source),
+                    _ = peers.changed() => debounce.note(Cause::Clients),
                     _ = health.changed() => debounce.note(Cause::Source),
                     _ = serving.changed() => debounce.note(Cause::Clients),
                     // Without a sender, the settings stay.

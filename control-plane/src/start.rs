@@ -33,6 +33,7 @@ use crate::health_table::HealthTable;
 use crate::journal::{Journal, RecordedCertificates};
 use crate::leave_table::LeaveTable;
 use crate::open_files;
+use crate::peers::Peers;
 use crate::policy_source::{PolicySource, Releases, Source};
 use crate::providers::endpoints_options;
 use crate::reconciler::Reconciler;
@@ -41,7 +42,7 @@ use crate::serving_table::ServingTable;
 use crate::shared_changes::SharedChanges;
 use crate::sidecars::{SERVERS, ServerContext, SidecarServers};
 use crate::state_watch::StateWatch;
-use crate::stores::Stores;
+use crate::stores::{Stores, host_name};
 use crate::traffic_table::TrafficTable;
 
 /// The options of a control plane.
@@ -106,7 +107,7 @@ pub async fn start(
     let xds_listener: TcpListener = bind(settings.listen.xds, "xDS", "listen.xds")?.into_std()?;
     let enrollment_listener = bind(settings.listen.enrollment, "enrollment", "listen.enrollment")?;
     let admin_listener = bind(settings.listen.admin, "the admin API", "listen.admin")?;
-    let Stores { local: store, shared, etcd: etcd_store } =
+    let Stores { local: store, shared, etcd: etcd_store, exchange } =
         tokio::task::block_in_place(|| Stores::open(options))?;
     let state = MeshState::new(Arc::clone(&shared));
     let mesh = fixed_mesh(&state, settings)?;
@@ -156,8 +157,8 @@ pub async fn start(
         Arc::clone(&hub),
     )?;
     reconciler.follow_settings(reloads.clone());
-    reconciler.follow_shared(Arc::clone(&shared_changes));
-    let has_replicas = etcd_store.is_some();
+    let peers = Arc::<Peers>::default();
+    reconciler.follow_shared(Arc::clone(&shared_changes), Arc::clone(&peers));
     let (state_watch, state_findings) =
         StateWatch::new(Arc::clone(&store), etcd_store, Arc::clone(&hub));
     let audit = Arc::new(Audit::new(mesh.trust_domain.clone(), feeds.snapshot.clone()));
@@ -221,6 +222,7 @@ pub async fn start(
         authority,
         register: Arc::clone(&register),
         leaves,
+        peers: Arc::clone(&peers),
         policy: policy.clone(),
         source_requests,
         releases: matches!(options.policy, PolicyLocation::Releases)
@@ -255,7 +257,8 @@ pub async fn start(
     tasks.spawn(reconciler.run(shutdown.clone()));
     tasks.spawn(state_watch.run(shutdown.clone()));
     tasks.spawn(health_discovery.follow(shutdown.clone()));
-    if has_replicas {
+    if let Some(exchange) = exchange {
+        tasks.spawn(peers.run(exchange, host_name(), shutdown.clone()));
         tasks.spawn(shared_changes.follow(state, shutdown.clone()));
     }
     if let Some(group) = group {

@@ -8,7 +8,9 @@ use ironmesh_catalog::Name;
 use ironmesh_config_settings::{EtcdSettings, StoreLocation};
 use ironmesh_config_sources::{STORE_SECTION, etcd_options};
 use ironmesh_store::{KeyEncryptionKey, KeyOrigin, RecordStore, Store};
-use ironmesh_store_etcd::{EtcdStore, EtcdStoreOptions, Initialized, check_user, has_store, init};
+use ironmesh_store_etcd::{
+    EtcdStore, EtcdStoreOptions, Initialized, PeerExchange, check_user, has_store, init,
+};
 
 use crate::start::Options;
 
@@ -32,7 +34,7 @@ pub fn initialize_etcd_store(
     Ok((origin, init(etcd, &key, mesh.as_str(), &host_name())?))
 }
 
-fn host_name() -> String {
+pub(crate) fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
@@ -45,6 +47,8 @@ pub(crate) struct Stores {
     pub(crate) shared: Arc<dyn RecordStore>,
     /// The same, if it is in etcd.
     pub(crate) etcd: Option<Arc<EtcdStore>>,
+    /// The exchange with the other control planes of the mesh, if the store is in etcd.
+    pub(crate) exchange: Option<Arc<PeerExchange>>,
 }
 
 impl Stores {
@@ -71,7 +75,7 @@ impl Stores {
                 let key = KeyEncryptionKey::load_or_create(&options.key_encryption_key, exists)?;
                 let store = Arc::new(Store::open(&folder, key)?);
                 let shared: Arc<dyn RecordStore> = Arc::<Store>::clone(&store);
-                Ok(Self { local: store, shared, etcd: None })
+                Ok(Self { local: store, shared, etcd: None, exchange: None })
             }
             StoreLocation::Etcd(settings) => {
                 let etcd = etcd_options(STORE_SECTION, settings.clone());
@@ -86,7 +90,7 @@ impl Stores {
                 let local = Arc::new(Store::open(&folder, keys.0)?);
                 let store = EtcdStore::open(
                     EtcdStoreOptions {
-                        etcd,
+                        etcd: etcd.clone(),
                         mesh: options.settings.mesh.to_string(),
                         writer: host_name(),
                         copy: Some(folder),
@@ -95,7 +99,8 @@ impl Stores {
                     keys.1,
                 )?;
                 let shared: Arc<dyn RecordStore> = Arc::<EtcdStore>::clone(&store);
-                Ok(Self { local, shared, etcd: Some(store) })
+                let exchange = Some(store.peer_exchange(etcd));
+                Ok(Self { local, shared, etcd: Some(store), exchange })
             }
         }
     }

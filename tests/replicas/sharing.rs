@@ -7,17 +7,24 @@ use ironmesh_tests::{App, Envoy, Load, Mesh, ProxyOptions, REQUESTS_PER_FAULT, e
 
 use crate::replicas::{Replicas, json};
 
-/// The control plane to which an Envoy is connected, by its number.
-async fn control_plane_of(replicas: &Replicas, host: &str) -> Option<usize> {
-    for (number, mesh) in replicas.all.iter().enumerate() {
-        let proxies = mesh.proxies().await;
-        let all = proxies.as_array().unwrap().iter();
-        let mut found = all.filter(|one| one["mesh_address"].as_str().unwrap().starts_with(host));
-        if found.any(|one| one["sync"].is_object()) {
-            return Some(number);
+/// Waits until each control plane knows where each of this many proxies is connected: one of them has its stream.
+async fn wait_for_connections(replicas: &Replicas, count: usize) {
+    eventually("each connection to be known to all", async || {
+        let mut here = 0;
+        for mesh in &replicas.all {
+            let proxies = mesh.proxies().await;
+            for proxy in proxies.as_array().unwrap() {
+                let is_here = proxy["streams"] == 1 && proxy["sync"]["state"] == "synced";
+                let is_elsewhere = proxy["control_plane"].is_string() && proxy["sync"].is_null();
+                here += usize::from(is_here);
+                let is_known = proxy["state"] == "connected" && (is_here || is_elsewhere);
+                anyhow::ensure!(is_known, "{proxies:#}");
+            }
         }
-    }
-    None
+        anyhow::ensure!(here == count, "{here} connections");
+        Ok(())
+    })
+    .await;
 }
 
 /// Whether a control plane accepts the certificate in this folder.
@@ -92,20 +99,27 @@ async fn failure_of_a_control_plane_has_no_effect_on_traffic() {
     let buyer = ProxyOptions::new("default/buyer", 11).upstream("default/store=14001");
     let buyer = replicas.all[0].envoy(&buyer).await;
     wait_for_member(&buyer).await;
-    let address = buyer.address().to_string();
-    assert_eq!(control_plane_of(&replicas, &address).await, Some(0));
+    wait_for_connections(&replicas, 2).await;
     let load = Load::start(buyer.socket(14001), "store", "/");
     load.wait_for_requests(REQUESTS_PER_FAULT).await;
 
-    replicas.all[0].kill_control_plane().await;
-    let survivor = &replicas.all[1];
-    eventually("both to be connected to the other one", async || {
-        let proxies = survivor.proxies().await;
-        let connected = proxies.as_array().unwrap().iter().filter(|one| one["sync"].is_object());
-        anyhow::ensure!(connected.count() == 2, "{proxies:#}");
-        Ok(())
-    })
-    .await;
+    for number in [0, 1] {
+        replicas.all[number].kill_control_plane().await;
+        let survivor = &replicas.all[1 - number];
+        eventually("both to be connected to the other one", async || {
+            let proxies = survivor.proxies().await;
+            let is_here = |one: &&serde_json::Value| one["streams"] == 1;
+            anyhow::ensure!(
+                proxies.as_array().unwrap().iter().filter(is_here).count() == 2,
+                "{proxies:#}"
+            );
+            Ok(())
+        })
+        .await;
+        load.wait_for_requests(REQUESTS_PER_FAULT).await;
+        replicas.all[number].restart_control_plane().await;
+        wait_for_connections(&replicas, 2).await;
+    }
     load.wait_for_requests(REQUESTS_PER_FAULT).await;
     let report = load.finish().await;
     report.assert_undisturbed();

@@ -46,6 +46,9 @@ fn proxy_text(detail: &ProxyDetail) -> String {
         let addresses: Vec<_> = proxy.stream_addresses.iter().map(ToString::to_string).collect();
         line("streams from", &addresses.join(", "));
     }
+    if let Some(host) = &proxy.control_plane {
+        line("connected to", &format!("control plane {host}, which has its sync status"));
+    }
     if let Some(sync) = &proxy.sync {
         line("sync", &sync_text(sync));
     }

@@ -50,7 +50,7 @@ impl RunningControlPlane {
             specification,
             services,
         };
-        sources.list(Timestamp::now(), |id| self.hub.streams(&id.to_string()) > 0)
+        sources.list(Timestamp::now(), |id| self.is_connected(id))
     }
 }
 

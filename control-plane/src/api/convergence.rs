@@ -104,7 +104,7 @@ impl RunningControlPlane {
             return (count, first);
         }
         for record in self.register.records().values() {
-            let is_connected = self.hub.streams(&record.id.to_string()) > 0;
+            let is_connected = self.is_connected(record.id);
             let was_connected =
                 record.certificate_state(Timestamp::now()) == CertificateState::Claimed;
             if is_connected || !was_connected {

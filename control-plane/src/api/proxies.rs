@@ -54,7 +54,10 @@ impl RunningControlPlane {
         let lost = record.unreachable_since.or_else(|| disconnected.since.get(&record.id).copied());
         let was_here = |started: Timestamp| record.claimed_at.is_some_and(|at| at <= started);
         let is_expected = lost.is_none() && disconnected.grace.is_some_and(was_here);
-        let state = state(record, streams, is_expected, Timestamp::now());
+        // Of a proxy that is connected here, nothing else matters.
+        let peer = self.peers.connection(record.id).filter(|_| streams == 0);
+        let is_connected = streams > 0 || peer.is_some();
+        let state = state(record, is_connected, is_expected, Timestamp::now());
         let node = self.hub.node(&record.id.to_string());
         let newest = live.iter().map(|stream| stream.since).max();
         let convergence = self.feeds.convergence.borrow();
@@ -63,7 +66,8 @@ impl RunningControlPlane {
             disconnected_since: lost.filter(|_| state == "disconnected"),
             envoy_version: node
                 .and_then(|node| node.envoy_version.map(|version| version.to_string())),
-            connected_since: newest.map(wall_time),
+            connected_since: newest.map(wall_time).or(peer.as_ref().map(|(since, _)| *since)),
+            control_plane: peer.map(|(_, host)| host),
             sync: self.sync_view(record, &convergence, is_expected),
             called: self.is_called(record),
             leaving_since: self.leaves.since(record.id),
@@ -242,10 +246,15 @@ pub(super) fn unknown(id: &impl std::fmt::Display) -> ApiError {
     ))
 }
 
-fn state(record: &JoinRecord, streams: usize, is_expected: bool, now: Timestamp) -> &'static str {
+fn state(
+    record: &JoinRecord,
+    is_connected: bool,
+    is_expected: bool,
+    now: Timestamp,
+) -> &'static str {
     match record.certificate_state(now) {
         CertificateState::Revoked => "revoked",
-        _ if streams > 0 => "connected",
+        _ if is_connected => "connected",
         CertificateState::Expired => "expired",
         CertificateState::EnrollmentExpired => "enrollment_expired",
         CertificateState::Unclaimed => "unclaimed",

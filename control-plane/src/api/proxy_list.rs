@@ -52,6 +52,10 @@ impl RunningControlPlane {
     ) -> Option<SyncView> {
         let client = record.id.to_string();
         if self.hub.streams(&client) == 0 {
+            // The control plane to which it is connected knows.
+            if self.peers.connection(record.id).is_some() {
+                return None;
+            }
             if record.certificate_state(Timestamp::now()) != CertificateState::Claimed {
                 return None;
             }
@@ -78,6 +82,11 @@ impl RunningControlPlane {
         })
     }
 
+    /// Whether a proxy is connected to a control plane of the mesh.
+    pub(super) fn is_connected(&self, id: ProxyId) -> bool {
+        self.hub.streams(&id.to_string()) > 0 || self.peers.connection(id).is_some()
+    }
+
     fn is_in(
         &self,
         record: &JoinRecord,
@@ -85,7 +94,7 @@ impl RunningControlPlane {
         convergence: &Convergence,
         now: Timestamp,
     ) -> bool {
-        let is_connected = self.hub.streams(&record.id.to_string()) > 0;
+        let is_connected = self.is_connected(record.id);
         let certificate = record.certificate_state(now);
         let sync = || self.sync_view(record, convergence, false).map(|sync| sync.state);
         match state {

@@ -19,6 +19,8 @@ pub(super) const UNREACHABLE_AFTER: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub(super) struct ProxyLiveness {
     connected: BTreeSet<ProxyId>,
+    /// The proxies that are connected to other control planes of the mesh.
+    connected_elsewhere: BTreeSet<ProxyId>,
     lost: BTreeMap<ProxyId, Lost>,
     /// Whether more proxies were disconnected than connected at the last look.
     is_mass_disconnect: bool,
@@ -56,7 +58,7 @@ impl ProxyLiveness {
         let expected = records
             .values()
             .filter(|record| record.claimed_at.is_some() && record.unreachable_since.is_none());
-        let away = expected.filter(|record| !self.connected.contains(&record.id));
+        let away = expected.filter(|record| !self.is_connected(record.id));
         let away: Vec<_> = away.map(|record| record.id).collect();
         let lost = Lost { counted_from: now, since, is_expected: true };
         self.lost.extend(away.into_iter().map(|id| (id, lost)));
@@ -68,13 +70,34 @@ impl ProxyLiveness {
         !self.is_serving || self.grace_ends.is_some()
     }
 
+    fn is_connected(&self, proxy: ProxyId) -> bool {
+        self.connected.contains(&proxy) || self.connected_elsewhere.contains(&proxy)
+    }
+
+    /// Notes whether a proxy is connected to another control plane: then it is not lost.
+    pub(super) fn note_elsewhere(
+        &mut self,
+        proxy: ProxyId,
+        is_connected: bool,
+        now: Instant,
+        since: Timestamp,
+    ) {
+        if is_connected {
+            self.is_news |= self.lost.remove(&proxy).is_some();
+            self.connected_elsewhere.insert(proxy);
+        } else if self.connected_elsewhere.remove(&proxy) && !self.is_connected(proxy) {
+            self.lost.insert(proxy, Lost { counted_from: now, since, is_expected: false });
+            self.is_news = true;
+        }
+    }
+
     pub(super) fn connected(&mut self, proxy: ProxyId) {
         self.is_news |= self.lost.remove(&proxy).is_some();
         self.connected.insert(proxy);
     }
 
     pub(super) fn lost(&mut self, proxy: ProxyId, now: Instant, since: Timestamp) {
-        if self.connected.remove(&proxy) {
+        if self.connected.remove(&proxy) && !self.is_connected(proxy) {
             self.lost.insert(proxy, Lost { counted_from: now, since, is_expected: false });
             self.is_news = true;
         }
@@ -103,13 +126,14 @@ impl ProxyLiveness {
     /// proxy is at fault. After it, all have time to reconnect. `records` are those of proxies in use.
     pub(super) fn due(&mut self, records: &Records, now: Instant) -> Vec<(ProxyId, Timestamp)> {
         self.lost.retain(|id, _| records.contains_key(id));
+        let connected = self.connected.len() + self.connected_elsewhere.len();
         let was_mass_disconnect =
-            std::mem::replace(&mut self.is_mass_disconnect, self.lost.len() > self.connected.len());
+            std::mem::replace(&mut self.is_mass_disconnect, self.lost.len() > connected);
         if self.is_mass_disconnect {
             if !was_mass_disconnect {
                 tracing::warn!(
                     disconnected = self.lost.len(),
-                    connected = self.connected.len(),
+                    connected,
                     action = "no proxy is marked unreachable until most are connected again",
                     "mass disconnect of proxies"
                 );
@@ -147,11 +171,28 @@ impl ProxyLiveness {
 impl Reconciler {
     /// Updates which proxies are connected; a proxy that reconnects is no longer unreachable.
     pub(super) fn update_presence(&mut self, news: &[(ClientKey, ClientChange)], now: Timestamp) {
+        let changed = self.peers.take_changed();
+        for id in &changed {
+            let is_elsewhere = self.peers.connection(*id).is_some();
+            self.liveness.note_elsewhere(*id, is_elsewhere, Instant::now(), now);
+        }
+        if !changed.is_empty() {
+            // What they lack, the control plane knows to which they are connected.
+            self.is_convergence_news = true;
+            self.convergence.send_if_modified(|convergence| {
+                convergence.retain_departed(|id| self.peers.connection(id).is_none());
+                false
+            });
+        }
         let (mut back, records) = (Vec::new(), self.register.all_records());
         for (client, news) in news {
             let Ok(id) = client.parse::<ProxyId>() else { continue };
             let is_configured = || self.is_configured(client, id);
             self.leaves.note_streams(id, news, is_configured, Instant::now());
+            self.peers.note(id, |note| {
+                note.connected_since =
+                    (news.streams > 0).then(|| note.connected_since.unwrap_or(now));
+            });
             if news.streams == 0 {
                 self.liveness.lost(id, Instant::now(), now);
                 continue;
@@ -264,6 +305,33 @@ mod tests {
         liveness.lost(id(2), now, then());
         liveness.connected(id(2));
         assert_eq!(liveness.due(&all, now + UNREACHABLE_AFTER), []);
+    }
+
+    #[test]
+    fn proxy_connected_to_another_control_plane_is_never_unreachable() {
+        let (mut liveness, now, all) = (ProxyLiveness::default(), Instant::now(), records(1..=4));
+        let later = now + UNREACHABLE_AFTER;
+        for number in 1..=3 {
+            liveness.connected(id(number));
+        }
+        // It moves: its new connection is known a moment after the end of the old one.
+        liveness.lost(id(1), now, then());
+        liveness.note_elsewhere(id(1), true, now, then());
+        liveness.note_elsewhere(id(4), true, now, then());
+        assert_eq!(liveness.due(&all, later), []);
+        assert_eq!(liveness.take_disconnected(later), Some(BTreeMap::new()));
+        // It moves back: the other control plane notices last.
+        liveness.connected(id(1));
+        liveness.note_elsewhere(id(1), false, later, then());
+        assert_eq!(liveness.due(&all, later + UNREACHABLE_AFTER), []);
+        // The other control plane has ended, or has lost the proxy.
+        liveness.note_elsewhere(id(4), false, later, then());
+        assert_eq!(liveness.due(&all, later + UNREACHABLE_AFTER), [(id(4), then())]);
+        // Those that are connected elsewhere count against a mass disconnect.
+        liveness.lost(id(2), later, then());
+        liveness.lost(id(3), later, then());
+        liveness.note_elsewhere(id(4), true, later, then());
+        assert_eq!(liveness.due(&all, later + UNREACHABLE_AFTER).len(), 2);
     }
 
     #[test]

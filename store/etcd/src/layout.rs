@@ -4,7 +4,10 @@
 //! <prefix>/state/canary                 the identity of the mesh, written once
 //! <prefix>/state/head                   part of every commit
 //! <prefix>/state/records/<table>/<key>  a record
+//! <prefix>/leases/peers/<id>/<chunk>    what a control plane publishes of itself, under its lease
 //! ```
+
+use uuid::Uuid;
 
 /// The keys below the prefix of one mesh.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,6 +16,7 @@ pub struct Layout {
     head: String,
     canary: String,
     records: String,
+    peers: String,
 }
 
 /// What is at a key.
@@ -36,6 +40,7 @@ impl Layout {
             head: format!("{state}head"),
             canary: format!("{state}canary"),
             records: format!("{state}records/"),
+            peers: format!("{prefix}/leases/peers/"),
             state,
         }
     }
@@ -58,6 +63,22 @@ impl Layout {
     /// The key of a record.
     pub fn record(&self, table: &str, key: &str) -> String {
         format!("{}{table}/{key}", self.records)
+    }
+
+    /// The prefix of what control planes publish of themselves.
+    pub(crate) fn peers(&self) -> &str {
+        &self.peers
+    }
+
+    /// The key of a chunk of a control plane.
+    pub(crate) fn peer_key(&self, id: Uuid, chunk: &str) -> String {
+        format!("{}{id}/{chunk}", self.peers)
+    }
+
+    /// The control plane and the name of the chunk at this key.
+    pub(crate) fn peer_chunk<'k>(&self, key: &'k str) -> Option<(Uuid, &'k str)> {
+        let (id, chunk) = key.strip_prefix(&self.peers)?.split_once('/')?;
+        Some((id.parse().ok()?, chunk))
     }
 
     /// What is at this key of etcd.
@@ -87,6 +108,9 @@ mod tests {
             assert!(stored.starts_with(layout.state()));
             assert_eq!(layout.place(&stored), Place::Record { table, key });
         }
+        let id = Uuid::from_u128(7);
+        assert_eq!(layout.peer_chunk(&layout.peer_key(id, "a/b")), Some((id, "a/b")));
+        assert_eq!(layout.peer_chunk(layout.head()), None);
         let others = ["", "/ironmesh/default/state/records/x", "/ironmesh/other/state/head"];
         assert!(others.iter().all(|key| layout.place(key) == Place::Unknown));
     }

@@ -1,0 +1,103 @@
+//! The other control planes of the mesh, its peers: what this one tells them of its proxies, and what they tell.
+//!
+//! It owns the notes of this control plane, and publishes them at most once a second. It decides nothing: the reconciler
+//! reads what peers note. A mesh with an embedded store has no peers.
+//!
+//! ```text
+//! reconciler ──► OwnNotes ──► PeerExchange (etcd, under a lease) ──► PeerNotes of the others ──► their reconcilers
+//! ```
+
+mod notes;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ironmesh_catalog::ProxyId;
+use ironmesh_store_etcd::PeerExchange;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+use notes::{ControlPlaneNote, OwnNotes, PeerNotes, ProxyNote, SELF};
+
+/// How often changed notes are published.
+const PUBLISH_INTERVAL: Duration = Duration::from_millis(500);
+
+/// The longest wait for etcd at the shutdown.
+const LONGEST_WITHDRAWAL: Duration = Duration::from_secs(2);
+
+/// The notes of this control plane, and those of its peers.
+#[derive(Debug, Default)]
+pub(crate) struct Peers {
+    own: Mutex<OwnNotes>,
+    received: Mutex<PeerNotes>,
+    changes: watch::Sender<()>,
+}
+
+impl Peers {
+    /// Changes the note of this control plane about a proxy.
+    pub(crate) fn note(&self, id: ProxyId, change: impl FnOnce(&mut ProxyNote)) {
+        self.own.lock().update(id, change);
+    }
+
+    /// Notifies of changed notes of peers.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+
+    /// The proxies whose notes at peers have changed since the last call.
+    pub(crate) fn take_changed(&self) -> BTreeSet<ProxyId> {
+        self.received.lock().take_changed()
+    }
+
+    /// Since when a proxy is connected to a peer, and the host name of that peer; none if it is connected to none.
+    pub(crate) fn connection(&self, id: ProxyId) -> Option<(Timestamp, String)> {
+        let received = self.received.lock();
+        received.connection(id).map(|(since, host)| (since, host.to_owned()))
+    }
+
+    /// Publishes and follows until `shutdown`.
+    pub(crate) async fn run(
+        self: Arc<Self>,
+        exchange: Arc<PeerExchange>,
+        host: String,
+        shutdown: CancellationToken,
+    ) -> anyhow::Result<()> {
+        let own = ControlPlaneNote { host, version: env!("CARGO_PKG_VERSION").to_owned() };
+        exchange.set(SELF, Some(serde_json::to_vec(&own)?));
+        let follow = async {
+            let mut peers = exchange.peers();
+            let mut ticks = interval(PUBLISH_INTERVAL);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            loop {
+                tokio::select! {
+                    changed = peers.changed() => {
+                        if changed.is_err() {
+                            return;
+                        }
+                        let received = Arc::clone(&peers.borrow_and_update());
+                        self.received.lock().receive(received);
+                        self.changes.send_replace(());
+                    }
+                    _ = ticks.tick() => {
+                        for (chunk, content) in self.own.lock().take_changed() {
+                            exchange.set(&chunk, content);
+                        }
+                    }
+                }
+            }
+        };
+        tokio::select! {
+            () = follow => {}
+            () = exchange.run() => {}
+            () = shutdown.cancelled() => {
+                // The peers need not wait for the end of the lease.
+                let _ = tokio::time::timeout(LONGEST_WITHDRAWAL, exchange.withdraw()).await;
+            }
+        }
+        Ok(())
+    }
+}

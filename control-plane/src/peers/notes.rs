@@ -1,0 +1,251 @@
+//! The notes of control planes about proxies: what each of them publishes, and what is known of a proxy from all of them.
+//!
+//! A note is soft state: it ends with its control plane. The notes of one control plane are in [`BUCKETS`] chunks, so a
+//! change rewrites a small part of them. This module does no IO.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ironmesh_catalog::ProxyId;
+use ironmesh_store_etcd::PeerStates;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// The number of chunks with notes.
+const BUCKETS: u8 = 64;
+
+/// What the name of each chunk with notes begins with.
+const PREFIX: &str = "proxies/";
+
+/// The chunk about the control plane itself.
+pub(super) const SELF: &str = "control-plane";
+
+/// What a control plane knows of a proxy that others do not.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ProxyNote {
+    /// Since when the proxy is connected to the control plane; none if it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) connected_since: Option<Timestamp>,
+}
+
+/// What a control plane publishes of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ControlPlaneNote {
+    /// Its host name.
+    pub(crate) host: String,
+    /// Its version.
+    pub(crate) version: String,
+}
+
+/// The notes of this control plane.
+#[derive(Debug, Default)]
+pub(super) struct OwnNotes {
+    notes: BTreeMap<ProxyId, ProxyNote>,
+    changed: BTreeSet<u8>,
+}
+
+impl OwnNotes {
+    /// Changes the note about a proxy.
+    pub(super) fn update(&mut self, id: ProxyId, change: impl FnOnce(&mut ProxyNote)) {
+        let before = self.notes.get(&id).copied().unwrap_or_default();
+        let mut note = before;
+        change(&mut note);
+        if note == before {
+            return;
+        }
+        if note == ProxyNote::default() {
+            self.notes.remove(&id);
+        } else {
+            self.notes.insert(id, note);
+        }
+        self.changed.insert(bucket(id));
+    }
+
+    /// The chunks that have changed since the last call, each with its content; none if it is empty now.
+    pub(super) fn take_changed(&mut self) -> Vec<(String, Option<Vec<u8>>)> {
+        let changed = std::mem::take(&mut self.changed);
+        let chunk = |number: u8| {
+            let notes: BTreeMap<_, _> =
+                self.notes.iter().filter(|(id, _)| bucket(**id) == number).collect();
+            // Ids and timestamps become JSON.
+            let content = serde_json::to_vec(&notes).ok().filter(|_| !notes.is_empty());
+            (format!("{PREFIX}{number:02}"), content)
+        };
+        changed.into_iter().map(chunk).collect()
+    }
+}
+
+fn bucket(id: ProxyId) -> u8 {
+    id.0.as_bytes().first().copied().unwrap_or_default() % BUCKETS
+}
+
+/// The notes of all other control planes.
+#[derive(Debug, Default)]
+pub(super) struct PeerNotes {
+    received: Arc<PeerStates>,
+    control_planes: BTreeMap<Uuid, ControlPlaneNote>,
+    /// By the control planes that have them.
+    notes: BTreeMap<ProxyId, BTreeMap<Uuid, ProxyNote>>,
+    changed: BTreeSet<ProxyId>,
+}
+
+impl PeerNotes {
+    /// Replaces everything that was received. The cost follows the chunks that differ.
+    pub(super) fn receive(&mut self, received: Arc<PeerStates>) {
+        let before = std::mem::replace(&mut self.received, Arc::clone(&received));
+        let none = BTreeMap::new();
+        let peers: BTreeSet<_> = before.keys().chain(received.keys()).copied().collect();
+        for peer in peers {
+            let (old, new) = (before.get(&peer), received.get(&peer));
+            let (old, new) = (old.unwrap_or(&none), new.unwrap_or(&none));
+            let names: BTreeSet<_> = old.keys().chain(new.keys()).collect();
+            for name in names {
+                let (old, new) = (old.get(name), new.get(name));
+                if old.is_some() && old == new {
+                    continue;
+                }
+                self.replace(peer, name, (old, new));
+            }
+        }
+    }
+
+    fn replace(
+        &mut self,
+        peer: Uuid,
+        name: &str,
+        (old, new): (Option<&Arc<[u8]>>, Option<&Arc<[u8]>>),
+    ) {
+        if name == SELF {
+            match new.and_then(|content| serde_json::from_slice(content).ok()) {
+                Some(note) => self.control_planes.insert(peer, note),
+                None => self.control_planes.remove(&peer),
+            };
+            return;
+        }
+        if !name.starts_with(PREFIX) {
+            return;
+        }
+        // A newer version may write what this one cannot read: then it knows nothing.
+        let parse = |content: Option<&Arc<[u8]>>| -> BTreeMap<ProxyId, ProxyNote> {
+            content.and_then(|content| serde_json::from_slice(content).ok()).unwrap_or_default()
+        };
+        let (old, new) = (parse(old), parse(new));
+        for id in old.keys().filter(|id| !new.contains_key(id)) {
+            if let Some(notes) = self.notes.get_mut(id) {
+                notes.remove(&peer);
+                if notes.is_empty() {
+                    self.notes.remove(id);
+                }
+            }
+            self.changed.insert(*id);
+        }
+        for (id, note) in new {
+            if old.get(&id) != Some(&note) {
+                self.notes.entry(id).or_default().insert(peer, note);
+                self.changed.insert(id);
+            }
+        }
+    }
+
+    /// The proxies whose notes have changed since the last call.
+    pub(super) fn take_changed(&mut self) -> BTreeSet<ProxyId> {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// The control plane to which a proxy has connected last, and since when.
+    pub(super) fn connection(&self, id: ProxyId) -> Option<(Timestamp, &str)> {
+        let notes = self.notes.get(&id)?.iter();
+        let connected = notes.filter_map(|(peer, note)| Some((note.connected_since?, peer)));
+        let (since, peer) = connected.max()?;
+        Some((since, self.control_planes.get(peer).map_or("another", |note| note.host.as_str())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(number: u128) -> ProxyId {
+        ProxyId(Uuid::from_u128(number << 120 | number))
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    /// A control plane that publishes to a map.
+    #[derive(Default)]
+    struct Peer(OwnNotes, BTreeMap<String, Arc<[u8]>>);
+
+    impl Peer {
+        fn connect(&mut self, proxy: u128, since: Option<i64>) {
+            self.0.update(id(proxy), |note| note.connected_since = since.map(at));
+        }
+
+        fn publish(&mut self) -> BTreeMap<String, Arc<[u8]>> {
+            for (name, content) in self.0.take_changed() {
+                match content {
+                    Some(content) => self.1.insert(name, content.into()),
+                    None => self.1.remove(&name),
+                };
+            }
+            self.1.clone()
+        }
+    }
+
+    #[test]
+    fn connection_is_that_of_the_newest_control_plane() {
+        let (mut one, mut other, mut notes) =
+            (Peer::default(), Peer::default(), PeerNotes::default());
+        let ids = [Uuid::from_u128(1), Uuid::from_u128(2)];
+        let host = ControlPlaneNote { host: "cp-2".to_owned(), version: "1".to_owned() };
+        other.1.insert(SELF.to_owned(), serde_json::to_vec(&host).unwrap().into());
+        one.connect(1, Some(10));
+        one.connect(2, Some(10));
+        other.connect(1, Some(20));
+        notes.receive(Arc::new([(ids[0], one.publish()), (ids[1], other.publish())].into()));
+        assert_eq!(notes.take_changed(), [id(1), id(2)].into());
+        assert_eq!(notes.connection(id(1)), Some((at(20), "cp-2")));
+        assert_eq!(notes.connection(id(2)), Some((at(10), "another")));
+        one.connect(1, None);
+        notes.receive(Arc::new([(ids[0], one.publish()), (ids[1], other.publish())].into()));
+        assert_eq!(notes.take_changed(), [id(1)].into());
+        assert_eq!(notes.connection(id(1)), Some((at(20), "cp-2")));
+        // A control plane that ends takes its notes along.
+        notes.receive(Arc::new([(ids[0], one.publish())].into()));
+        assert_eq!((notes.take_changed(), notes.connection(id(1))), ([id(1)].into(), None));
+        notes.receive(Arc::default());
+        assert!(notes.notes.is_empty() && notes.control_planes.is_empty());
+    }
+
+    #[test]
+    fn change_of_one_proxy_rewrites_one_chunk() {
+        let mut peer = Peer::default();
+        for proxy in 0..128 {
+            peer.connect(proxy, Some(1));
+        }
+        assert_eq!(peer.publish().len(), 64);
+        peer.connect(7, Some(1));
+        assert_eq!(peer.0.take_changed(), [], "nothing has changed");
+        peer.connect(7, Some(2));
+        assert_eq!(peer.0.take_changed().len(), 1);
+    }
+
+    #[test]
+    fn unreadable_chunk_of_a_newer_version_tells_nothing() {
+        let mut notes = PeerNotes::default();
+        let chunk = |text: &str| {
+            let chunks = [("proxies/00".to_owned(), Arc::from(text.as_bytes()))].into();
+            Arc::new(PeerStates::from([(Uuid::from_u128(1), chunks)]))
+        };
+        for text in ["", "[]", r#"{"x":1}"#] {
+            notes.receive(chunk(text));
+            assert!(notes.take_changed().is_empty(), "{text}");
+        }
+        let with_more =
+            format!(r#"{{"{}":{{"connected_since":"1970-01-01T00:00:05Z","later":1}}}}"#, id(0));
+        notes.receive(chunk(&with_more));
+        assert_eq!(notes.connection(id(0)), Some((at(5), "another")));
+    }
+}
