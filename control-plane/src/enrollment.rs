@@ -49,6 +49,7 @@ use tokio::sync::watch;
 use crate::health_table::HealthTable;
 use crate::journal::{Journal, line};
 use crate::leave_table::LeaveTable;
+use crate::peers::Peers;
 use crate::policy_source::PolicyState;
 use crate::reconciler::convergence::Convergence;
 use crate::register::Register;
@@ -74,6 +75,7 @@ pub(crate) struct MachineEnrollment {
     pub(crate) xds: XdsAddresses,
     pub(crate) hub: Arc<Hub>,
     pub(crate) leaves: Arc<LeaveTable>,
+    pub(crate) peers: Arc<Peers>,
     pub(crate) serving: Arc<ServingTable>,
     pub(crate) health: Arc<HealthTable>,
     pub(crate) traffic: Arc<TrafficTable>,

@@ -107,6 +107,11 @@ impl HealthTable {
         Ok(())
     }
 
+    /// Forgets the report of a proxy, because a newer one has come to a peer.
+    pub(crate) fn give_way(&self, id: ProxyId) {
+        self.reports.lock().forget(id, &BTreeSet::new());
+    }
+
     /// Whether there is a report of a proxy.
     pub(crate) fn has_report(&self, id: ProxyId) -> bool {
         self.reports.lock().by_proxy.contains_key(&id)

@@ -36,6 +36,10 @@ struct Marks {
     details: BTreeMap<ProxyId, Details>,
     /// The same marks by their ends.
     ends: BTreeSet<(Instant, ProxyId)>,
+    /// The begins of the marks that have ended last, by proxy. Peers may still have them.
+    ended: BTreeMap<ProxyId, Timestamp>,
+    /// The proxies whose marks have ended here since [`LeaveTable::take_ended`].
+    newly_ended: BTreeSet<ProxyId>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -46,6 +50,8 @@ struct Details {
     /// Whether a new Envoy has connected. The mark ends when it is configured.
     is_back: bool,
     is_connected: bool,
+    /// Whether a peer has it from a request. It then ends with that of the peer, not by its time.
+    is_adopted: bool,
 }
 
 /// The mark of a proxy.
@@ -74,10 +80,66 @@ impl LeaveTable {
         let known = marks.details.get(&id).map(|known| known.change);
         let change = known.unwrap_or_else(|| self.next_change());
         let ends = instant + MARK_LIFETIME;
-        let details = Details { change, ends, process_starts, is_back: false, is_connected };
+        let details = Details {
+            change,
+            ends,
+            process_starts,
+            is_back: false,
+            is_connected,
+            is_adopted: false,
+        };
         marks.set(id, details);
         let since = *marks.since.entry(id).or_insert(now);
         LeaveMark { since, change, is_new: known.is_none() }
+    }
+
+    /// Follows the marks of peers: adopts one that began then, and ends one that a peer has ended. `returned` are the begins
+    /// of those that peers have ended. `process_starts` and `is_connected` are as in [`Self::leave`].
+    pub(super) fn follow(
+        &self,
+        id: ProxyId,
+        (leaving_since, returned): (Option<Timestamp>, &BTreeSet<Timestamp>),
+        (process_starts, is_connected): (u64, bool),
+        now: Instant,
+    ) {
+        let mut marks = self.marks.lock();
+        let own = marks.since.get(&id).copied();
+        let is_adopted = marks.details.get(&id).is_some_and(|known| known.is_adopted);
+        let leaving_since = leaving_since.filter(|since| !returned.contains(since));
+        match (own, leaving_since) {
+            (Some(own), _) if returned.contains(&own) => {
+                self.end(&mut marks, id);
+                marks.newly_ended.remove(&id);
+            }
+            (Some(_), None) if is_adopted => {
+                self.end(&mut marks, id);
+                marks.newly_ended.remove(&id);
+            }
+            (None, Some(since)) if marks.ended.get(&id) != Some(&since) => {
+                let change = self.next_change();
+                let (is_back, is_adopted) = (false, true);
+                let ends = now + MARK_LIFETIME;
+                let details =
+                    Details { change, ends, process_starts, is_back, is_connected, is_adopted };
+                marks.set(id, details);
+                marks.since.insert(id, since);
+            }
+            _ => {}
+        }
+    }
+
+    /// The marks that have ended here since the last call, by the begins of these marks.
+    pub(super) fn take_ended(&self) -> Vec<(ProxyId, Timestamp)> {
+        let mut marks = self.marks.lock();
+        let newly = std::mem::take(&mut marks.newly_ended);
+        newly.into_iter().filter_map(|id| Some((id, *marks.ended.get(&id)?))).collect()
+    }
+
+    /// The adopted marks, each with its begin and the number of its change.
+    pub(super) fn adopted(&self) -> Vec<(ProxyId, Timestamp, u64)> {
+        let marks = self.marks.lock();
+        let adopted = marks.details.iter().filter(|(_, known)| known.is_adopted);
+        adopted.filter_map(|(id, known)| Some((*id, *marks.since.get(id)?, known.change))).collect()
     }
 
     /// Ends the mark of a proxy. Returns whether it had one.
@@ -121,12 +183,15 @@ impl LeaveTable {
         }
     }
 
-    /// Ends the marks whose time is over, and examines those of disconnected proxies again later.
-    pub(super) fn expire(&self, now: Instant) {
+    /// Ends the marks whose time is over, and examines those of disconnected proxies again later, and those of peers.
+    pub(super) fn expire(&self, now: Instant, is_connected_elsewhere: impl Fn(ProxyId) -> bool) {
         let mut marks = self.marks.lock();
         while let Some((_, id)) = marks.ends.first().copied().filter(|(ends, _)| *ends <= now) {
             match marks.details.get(&id).copied() {
-                Some(known) if !known.is_connected => {
+                Some(known)
+                    if (known.is_adopted && !known.is_back)
+                        || !(known.is_connected || is_connected_elsewhere(id)) =>
+                {
                     marks.set(id, Details { ends: now + MARK_LIFETIME, ..known });
                 }
                 known => {
@@ -149,6 +214,7 @@ impl LeaveTable {
         for id in gone {
             self.end(&mut marks, id);
         }
+        marks.ended.retain(|id, _| is_in_use(*id));
     }
 
     /// When the first mark ends by its time.
@@ -175,7 +241,10 @@ impl LeaveTable {
     fn end(&self, marks: &mut Marks, id: ProxyId) -> bool {
         let Some(known) = marks.details.remove(&id) else { return false };
         marks.ends.remove(&(known.ends, id));
-        marks.since.remove(&id);
+        if let Some(since) = marks.since.remove(&id) {
+            marks.ended.insert(id, since);
+            marks.newly_ended.insert(id);
+        }
         self.next_change();
         true
     }
@@ -220,6 +289,38 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn leave_at_a_peer_is_adopted_until_one_of_both_ends_it() {
+        let (table, begin) = (LeaveTable::default(), Instant::now());
+        let since = Timestamp::UNIX_EPOCH;
+        let none = BTreeSet::new();
+        let follow = |leaving, returned: &BTreeSet<_>| {
+            table.follow(id(1), (leaving, returned), (1, true), begin);
+            table.since(id(1))
+        };
+        assert_eq!(follow(Some(since), &none), Some(since));
+        // The peer knows whether its request is repeated.
+        table.expire(begin + MARK_LIFETIME * 9, |_| true);
+        assert_eq!(table.since(id(1)), Some(since));
+        assert_eq!(table.adopted().len(), 1);
+        // The peer has ended it.
+        assert_eq!(follow(None, &none), None);
+        assert_eq!(table.take_ended(), []);
+        // This control plane ends one: the peer's is not adopted again.
+        let later = since + jiff::SignedDuration::from_secs(9);
+        assert_eq!(follow(Some(later), &none), Some(later));
+        table.note_streams(id(1), &news(1, 2), || true, begin);
+        assert_eq!(table.take_ended(), [(id(1), later)]);
+        assert_eq!(follow(Some(later), &none), None);
+        // A peer ends one that this control plane has from a request.
+        let now = later + jiff::SignedDuration::from_secs(9);
+        table.leave(id(1), 2, true, now, begin);
+        assert_eq!(follow(None, &none), Some(now));
+        assert_eq!(follow(None, &[now].into()), None);
+        assert_eq!(table.take_ended(), []);
+        assert_eq!(follow(Some(now), &[now].into()), None);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn repeated_leave_keeps_its_change_and_lasts_longer() {
         let (table, now) = (LeaveTable::default(), Timestamp::now());
         let begin = Instant::now();
@@ -229,10 +330,10 @@ mod tests {
         let again = table.leave(id(1), 0, true, Timestamp::MAX, later);
         assert_eq!(again, LeaveMark { is_new: false, ..first });
         assert_eq!(*table.changes().borrow(), 1);
-        table.expire(begin + MARK_LIFETIME);
+        table.expire(begin + MARK_LIFETIME, |_| false);
         assert_eq!(table.since(id(1)), Some(now));
         assert_eq!(table.deadline(), Some(later + MARK_LIFETIME));
-        table.expire(later + MARK_LIFETIME);
+        table.expire(later + MARK_LIFETIME, |_| false);
         assert_eq!((table.since(id(1)), table.deadline()), (None, None));
         assert_eq!(*table.changes().borrow(), 2);
         assert!(!table.rejoin(id(1)));
@@ -261,7 +362,7 @@ mod tests {
         // One that NACKs something gets callers after a while.
         table.leave(id(1), 5, true, Timestamp::now(), now);
         note(1, 6, false);
-        table.expire(now + CONFIGURATION_LIMIT);
+        table.expire(now + CONFIGURATION_LIMIT, |_| false);
         assert!(!marked(&table));
     }
 
@@ -284,12 +385,12 @@ mod tests {
         table.leave(id(1), 3, true, Timestamp::now(), begin);
         table.note_streams(id(1), &news(0, 3), || true, begin);
         for times in 1..=20 {
-            table.expire(begin + MARK_LIFETIME * times);
+            table.expire(begin + MARK_LIFETIME * times, |_| false);
         }
         assert!(table.since(id(1)).is_some());
         // The new Envoy connects while the lost stream of the old one still counts.
         table.note_streams(id(1), &news(2, 4), || true, begin + MARK_LIFETIME * 20);
-        table.expire(begin + MARK_LIFETIME * 22);
+        table.expire(begin + MARK_LIFETIME * 22, |_| false);
         assert_eq!(table.since(id(1)), None);
     }
 }

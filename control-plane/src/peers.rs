@@ -22,6 +22,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use notes::{ControlPlaneNote, OwnNotes, PeerNotes, ProxyNote, SELF};
+pub(crate) use notes::{PeerView, ServingNote};
 
 /// How often changed notes are published.
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(500);
@@ -41,6 +42,21 @@ impl Peers {
     /// Changes the note of this control plane about a proxy.
     pub(crate) fn note(&self, id: ProxyId, change: impl FnOnce(&mut ProxyNote)) {
         self.own.lock().update(id, change);
+    }
+
+    /// Removes the notes of this control plane about proxies that are not in use any more.
+    pub(crate) fn retain(&self, is_in_use: impl Fn(ProxyId) -> bool) {
+        self.own.lock().retain(is_in_use);
+    }
+
+    /// What all peers note about a proxy.
+    pub(crate) fn view(&self, id: ProxyId) -> PeerView {
+        self.received.lock().view(id)
+    }
+
+    /// Whether the callers at all peers have ACKed the leave of a proxy that began then.
+    pub(crate) fn have_acked_leave(&self, id: ProxyId, since: Timestamp) -> bool {
+        self.received.lock().have_acked_leave(id, since)
     }
 
     /// Notifies of changed notes of peers.

@@ -19,6 +19,7 @@ mod local_ports;
 mod mesh_findings;
 mod nack_tracker;
 mod own_certificates;
+mod peer_state;
 mod pending_servers;
 mod progress;
 mod publish;
@@ -68,6 +69,7 @@ pub(crate) use mesh_findings::MeshFindings;
 use nack_tracker::NackTracker;
 pub(crate) use nack_tracker::{InactiveResources, NackReport};
 use own_certificates::OwnCertificate;
+use peer_state::MergedHealth;
 use pending_servers::PendingServers;
 use reissue::Reissues;
 use revocation_failures::RevocationFailures;
@@ -142,6 +144,7 @@ pub(crate) struct Reconciler {
     shared: Arc<SharedChanges>,
     /// What they tell of their proxies.
     peers: Arc<Peers>,
+    merged_health: MergedHealth,
     endpoints: Endpoints,
     /// The findings about reports of endpoints providers.
     endpoints_findings: Vec<Finding>,
@@ -231,6 +234,7 @@ impl Reconciler {
             settings: watch::Sender::new(settings.reloadable()).subscribe(),
             shared: Arc::default(),
             peers: Arc::default(),
+            merged_health: MergedHealth::default(),
             endpoints: Endpoints::new(store, endpoints)?,
             endpoints_findings: Vec::new(),
             acceptances: requests,
@@ -421,6 +425,7 @@ impl Reconciler {
         self.update_shared(is_tick, clock);
         let Some(specification) = self.policy.borrow().specification.clone() else { return };
         let news = self.hub.take_changed();
+        self.follow_peers(now);
         self.update_presence(&news, now);
         self.note_serving();
         self.check_duplicates(&news, now);
@@ -458,9 +463,10 @@ impl Reconciler {
         let waiting = self.refused_certificates(is_tick, now);
         let (records, revoked) = (self.register.records(), self.register.revoked());
         self.forget_unused(&records, is_tick);
-        self.leaves.expire(Instant::now());
+        self.leaves.expire(Instant::now(), |id| self.peers.connection(id).is_some());
         self.health.expire(Instant::now());
-        let (leaving, health) = (self.leaves.current(), self.health.current());
+        self.note_leaves();
+        let (leaving, health) = (self.leaves.current(), self.merge_health());
         let discovered = self.endpoints.discover(&specification, &records, current_time(now));
         let sources =
             Sources { specification, records, revoked, waiting, leaving, health, discovered };
@@ -500,6 +506,7 @@ impl Reconciler {
         let changed = self.publish_sets(&to_publish);
         touched.append(&mut to_publish.clone());
         self.examine_convergence(&touched, &changed, &connected, now);
+        self.note_acked_leaves();
         self.published_to = to_publish;
         self.record_participation();
         if is_tick {
@@ -528,6 +535,7 @@ impl Reconciler {
         self.leaves.retain(|id| records.contains_key(&id));
         self.serving.retain(|id| records.contains_key(&id));
         self.health.retain(|id| records.contains_key(&id));
+        self.peers.retain(|id| records.contains_key(&id));
         self.findings.send_if_modified(|all| {
             let before = all.len();
             all.retain(|id, _| records.contains_key(id));

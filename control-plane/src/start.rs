@@ -178,6 +178,7 @@ pub async fn start(
         xds: xds_addresses.clone(),
         hub: Arc::clone(&hub),
         leaves: Arc::clone(&leaves),
+        peers: Arc::clone(&peers),
         serving,
         health,
         traffic: Arc::clone(&traffic),

@@ -17,6 +17,7 @@ use tokio::time::{Instant, timeout};
 
 use super::{CertificateAlarm, MachineEnrollment, entry, subject, unavailable};
 use crate::leave_table::LeaveMark;
+use crate::peers::Peers;
 use crate::reconciler::convergence::{Convergence, Lag};
 use crate::register::Register;
 use crate::revocation::revoke;
@@ -45,17 +46,27 @@ impl MachineEnrollment {
         let process_starts = self.hub.process_starts(&client);
         let is_connected = self.hub.streams(&client) > 0;
         let mark = self.leaves.leave(id, process_starts, is_connected, now, Instant::now());
+        self.peers.note(id, |note| {
+            (note.leaving_since, note.returned) = (Some(mark.since), None);
+        });
         if mark.is_new {
             tracing::info!(proxy = %id, name = %record.display_name(), "proxy leaves the mesh");
             self.record_leave(id, peer, None, None, now);
         }
         let (mut convergence, register) = (self.convergence.clone(), Arc::clone(&self.register));
-        let present = leave_result(&convergence.borrow_and_update(), &register, id, mark);
+        let peers = Arc::clone(&self.peers);
+        let present = leave_result(&convergence.borrow_and_update(), &peers, &register, id, mark);
         let wait = Box::pin(async move {
             let is_acked = |convergence: &Convergence| convergence.has_acked_leave(id, mark.change);
-            // (An error means that the control plane stops.)
-            let _ = timeout(LEAVE_WAIT, convergence.wait_for(is_acked)).await;
-            let result = leave_result(&convergence.borrow(), &register, id, mark);
+            let mut news = peers.changes();
+            let all = async {
+                // (An error means that the control plane stops.)
+                let _ = convergence.wait_for(is_acked).await;
+                while !peers.have_acked_leave(id, mark.since) && news.changed().await.is_ok() {}
+            };
+            // (The result tells whether they have.)
+            let _ = timeout(LEAVE_WAIT, all).await;
+            let result = leave_result(&convergence.borrow(), &peers, &register, id, mark);
             if !result.acked {
                 tracing::warn!(proxy = %id, laggards = ?result.laggards, "leave is not ACKed by all callers");
             }
@@ -223,6 +234,7 @@ fn left_for_good(at: Timestamp) -> LeaveResult {
 /// The present result of a leave.
 fn leave_result(
     convergence: &Convergence,
+    peers: &Peers,
     register: &Register,
     id: ProxyId,
     mark: LeaveMark,
@@ -232,7 +244,8 @@ fn leave_result(
     };
     let pending = || convergence.pending_leave(id, mark.change);
     LeaveResult {
-        acked: convergence.has_acked_leave(id, mark.change),
+        acked: convergence.has_acked_leave(id, mark.change)
+            && peers.have_acked_leave(id, mark.since),
         laggards: pending().take(MAX_NAMED_LAGGARDS).map(name).collect(),
         more_laggards: pending().count().saturating_sub(MAX_NAMED_LAGGARDS),
         leaving_since: mark.since,

@@ -10,6 +10,7 @@ use ironmesh_xds_compile::names::server_name;
 use jiff::Timestamp;
 
 use super::MachineEnrollment;
+use crate::peers::ServingNote;
 use crate::serving_table::ServingNames;
 
 impl MachineEnrollment {
@@ -34,6 +35,11 @@ impl MachineEnrollment {
         let known: BTreeSet<_> = record.participation.0.iter().map(has).collect();
         let recorded = names.keys().all(|name| known.contains(name));
         let process_starts = self.hub.process_starts(&record.id.to_string());
+        if self.hub.streams(&record.id.to_string()) == 0 {
+            // Its Envoy may be connected to a peer, which decides by the report.
+            let serving = ServingNote { at: now, names: names.clone() };
+            self.peers.note(record.id, |note| note.serving = Some(serving));
+        }
         self.serving.report(record.id, names, process_starts);
         let policy = self.policy.borrow();
         let first = policy.specification.as_ref().zip(record.services.first());

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ironmesh_catalog::ProxyId;
+use ironmesh_catalog::{PortHealth, ProxyId, ServiceAccount, ServicePort};
 use ironmesh_store_etcd::PeerStates;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -22,11 +22,50 @@ const PREFIX: &str = "proxies/";
 pub(super) const SELF: &str = "control-plane";
 
 /// What a control plane knows of a proxy that others do not.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct ProxyNote {
     /// Since when the proxy is connected to the control plane; none if it is not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) connected_since: Option<Timestamp>,
+    /// The health of its applications, as it was reported to the control plane.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) health: Vec<(ServicePort, Arc<PortHealth>)>,
+    /// The newest report of its agent about the ports that accept callers, if the proxy is connected to another control
+    /// plane.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) serving: Option<ServingNote>,
+    /// Since when it leaves the mesh, by a request to the control plane.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) leaving_since: Option<Timestamp>,
+    /// The leave that the control plane has ended last, by its begin.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) returned: Option<Timestamp>,
+    /// The leave that all callers at the control plane have ACKed, by its begin.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) acked_leave: Option<Timestamp>,
+}
+
+/// The inbound ports of a proxy that accept callers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ServingNote {
+    /// When its agent reported.
+    pub(crate) at: Timestamp,
+    /// The server names, each with the account of the certificate that it presents.
+    pub(crate) names: BTreeMap<String, ServiceAccount>,
+}
+
+/// What all peers note about a proxy.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct PeerView {
+    /// Whether the proxy is connected to a peer.
+    pub(crate) is_connected: bool,
+    pub(crate) health: Vec<(ServicePort, Arc<PortHealth>)>,
+    /// The newest report about the ports that accept callers.
+    pub(crate) serving: Option<ServingNote>,
+    pub(crate) leaving_since: Option<Timestamp>,
+    /// The leaves that peers have ended.
+    pub(crate) returned: BTreeSet<Timestamp>,
 }
 
 /// What a control plane publishes of itself.
@@ -48,8 +87,8 @@ pub(super) struct OwnNotes {
 impl OwnNotes {
     /// Changes the note about a proxy.
     pub(super) fn update(&mut self, id: ProxyId, change: impl FnOnce(&mut ProxyNote)) {
-        let before = self.notes.get(&id).copied().unwrap_or_default();
-        let mut note = before;
+        let before = self.notes.get(&id).cloned().unwrap_or_default();
+        let mut note = before.clone();
         change(&mut note);
         if note == before {
             return;
@@ -60,6 +99,18 @@ impl OwnNotes {
             self.notes.insert(id, note);
         }
         self.changed.insert(bucket(id));
+    }
+
+    /// Removes the notes about proxies that are not in use any more.
+    pub(super) fn retain(&mut self, is_in_use: impl Fn(ProxyId) -> bool) {
+        let changed = &mut self.changed;
+        self.notes.retain(|id, _| {
+            let stays = is_in_use(*id);
+            if !stays {
+                changed.insert(bucket(*id));
+            }
+            stays
+        });
     }
 
     /// The chunks that have changed since the last call, each with its content; none if it is empty now.
@@ -159,6 +210,45 @@ impl PeerNotes {
         let connected = notes.filter_map(|(peer, note)| Some((note.connected_since?, peer)));
         let (since, peer) = connected.max()?;
         Some((since, self.control_planes.get(peer).map_or("another", |note| note.host.as_str())))
+    }
+}
+
+impl PeerNotes {
+    /// What all peers note about a proxy.
+    pub(super) fn view(&self, id: ProxyId) -> PeerView {
+        let none = BTreeMap::new();
+        let notes = self.notes.get(&id).unwrap_or(&none);
+        // The newest state, so that all control planes choose the same.
+        let newest = |note: &&ProxyNote| {
+            let states = note.health.iter().flat_map(|(_, port)| port.values());
+            states.map(|state| state.since).max()
+        };
+        let with_health = notes.values().filter(|note| !note.health.is_empty());
+        PeerView {
+            is_connected: notes.values().any(|note| note.connected_since.is_some()),
+            health: with_health
+                .max_by_key(newest)
+                .map(|note| note.health.clone())
+                .unwrap_or_default(),
+            serving: notes
+                .values()
+                .filter_map(|note| note.serving.as_ref())
+                .max_by_key(|serving| serving.at)
+                .cloned(),
+            leaving_since: notes.values().filter_map(|note| note.leaving_since).min(),
+            returned: notes.values().filter_map(|note| note.returned).collect(),
+        }
+    }
+
+    /// Whether the callers at all peers have ACKed the leave of a proxy that began then.
+    pub(super) fn have_acked_leave(&self, id: ProxyId, since: Timestamp) -> bool {
+        let notes = self.notes.get(&id);
+        let has_acked = |peer: &Uuid| {
+            notes
+                .and_then(|notes| notes.get(peer))
+                .is_some_and(|one| one.acked_leave == Some(since))
+        };
+        self.control_planes.keys().all(has_acked)
     }
 }
 

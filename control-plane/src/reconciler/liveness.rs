@@ -171,19 +171,6 @@ impl ProxyLiveness {
 impl Reconciler {
     /// Updates which proxies are connected; a proxy that reconnects is no longer unreachable.
     pub(super) fn update_presence(&mut self, news: &[(ClientKey, ClientChange)], now: Timestamp) {
-        let changed = self.peers.take_changed();
-        for id in &changed {
-            let is_elsewhere = self.peers.connection(*id).is_some();
-            self.liveness.note_elsewhere(*id, is_elsewhere, Instant::now(), now);
-        }
-        if !changed.is_empty() {
-            // What they lack, the control plane knows to which they are connected.
-            self.is_convergence_news = true;
-            self.convergence.send_if_modified(|convergence| {
-                convergence.retain_departed(|id| self.peers.connection(id).is_none());
-                false
-            });
-        }
         let (mut back, records) = (Vec::new(), self.register.all_records());
         for (client, news) in news {
             let Ok(id) = client.parse::<ProxyId>() else { continue };

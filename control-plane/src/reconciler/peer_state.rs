@@ -1,0 +1,194 @@
+//! The state of proxies that peers report: connections, leaves, health, and the ports that accept callers.
+//!
+//! What one control plane learns of a proxy affects what all of them send. The reconciler treats it as its own, and tells
+//! peers what it has learned itself. It never waits for them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use imbl::ordmap::DiffItem;
+use ironmesh_catalog::{PortHealth, ProxyId, ReportedApplications, ServicePort};
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::Reconciler;
+use crate::peers::PeerView;
+
+/// How old the connection of an Envoy is before a report that came to a peer is about it: the report takes a second or two,
+/// and may be about its predecessor. Agents repeat it every second.
+const SETTLED_AFTER: Duration = Duration::from_secs(3);
+
+/// The health of applications by the reports that came here, and to peers.
+#[derive(Debug, Default)]
+pub(super) struct MergedHealth {
+    /// The reports that came here, as they were merged last, and the ports of each proxy in them.
+    own: ReportedApplications,
+    own_ports: PortsByProxy,
+    /// The proxies whose notes at peers have changed since.
+    changed: BTreeSet<ProxyId>,
+    merged: ReportedApplications,
+    merged_ports: PortsByProxy,
+}
+
+type PortsByProxy = BTreeMap<ProxyId, BTreeSet<ServicePort>>;
+
+/// The reported health of each service port of a proxy.
+type HealthByPort = Vec<(ServicePort, Arc<PortHealth>)>;
+
+impl MergedHealth {
+    /// Takes the reports that came here, and returns the proxies whose reports differ.
+    fn replace_own(&mut self, own: &ReportedApplications) -> BTreeSet<ProxyId> {
+        let mut differing = BTreeSet::new();
+        if self.own.ptr_eq(own) {
+            return differing;
+        }
+        for item in self.own.diff(own) {
+            match item {
+                DiffItem::Remove((id, port), _) => {
+                    if let Some(ports) = self.own_ports.get_mut(id) {
+                        ports.remove(port);
+                    }
+                    differing.insert(*id);
+                }
+                DiffItem::Add((id, port), _) | DiffItem::Update { new: ((id, port), _), .. } => {
+                    self.own_ports.entry(*id).or_default().insert(port.clone());
+                    differing.insert(*id);
+                }
+            }
+        }
+        self.own_ports.retain(|_, ports| !ports.is_empty());
+        self.own.clone_from(own);
+        differing
+    }
+
+    /// The reports about a proxy that came here.
+    fn own_of(&self, id: ProxyId) -> HealthByPort {
+        let ports = self.own_ports.get(&id).into_iter().flatten();
+        let health = |port: &ServicePort| {
+            let key = (id, port.clone());
+            self.own.get(&key).map(|health| (key.1, Arc::clone(health)))
+        };
+        ports.filter_map(health).collect()
+    }
+
+    /// Replaces the merged health of a proxy.
+    fn merge(&mut self, id: ProxyId, health: HealthByPort) {
+        for port in self.merged_ports.remove(&id).into_iter().flatten() {
+            self.merged.remove(&(id, port));
+        }
+        for (port, health) in health {
+            self.merged_ports.entry(id).or_default().insert(port.clone());
+            self.merged.insert((id, port), health);
+        }
+    }
+}
+
+impl Reconciler {
+    /// Follows what peers note about proxies.
+    pub(super) fn follow_peers(&mut self, now: Timestamp) {
+        let changed = self.peers.take_changed();
+        if changed.is_empty() {
+            return;
+        }
+        for id in &changed {
+            let (client, view) = (id.to_string(), self.peers.view(*id));
+            let PeerView { is_connected, health, serving, leaving_since, returned } = view;
+            self.liveness.note_elsewhere(*id, is_connected, Instant::now(), now);
+            let streams = self.hub.live_streams(&client);
+            let envoy = (self.hub.process_starts(&client), !streams.is_empty());
+            self.leaves.follow(*id, (leaving_since, &returned), envoy, Instant::now());
+            if !health.is_empty() {
+                self.health.give_way(*id);
+            }
+            let newest = streams.iter().map(|stream| stream.since).max();
+            let is_settled = newest.is_some_and(|since| since.elapsed() >= SETTLED_AFTER);
+            if let Some(serving) = serving.filter(|_| is_settled) {
+                self.serving.report(*id, serving.names, envoy.0);
+            }
+        }
+        // What they lack, the control plane knows to which they are connected.
+        self.is_convergence_news = true;
+        self.convergence.send_if_modified(|convergence| {
+            convergence.retain_departed(|id| self.peers.connection(id).is_none());
+            false
+        });
+        self.merged_health.changed.extend(changed);
+    }
+
+    /// Tells peers which leaves have ended here.
+    pub(super) fn note_leaves(&self) {
+        for (id, since) in self.leaves.take_ended() {
+            self.peers.note(id, |note| {
+                (note.leaving_since, note.returned) = (None, Some(since));
+                note.acked_leave = None;
+            });
+        }
+    }
+
+    /// Tells peers which of their leaves all callers here have ACKed.
+    pub(super) fn note_acked_leaves(&self) {
+        let convergence = self.convergence.borrow();
+        for (id, since, change) in self.leaves.adopted() {
+            if convergence.has_acked_leave(id, change) {
+                self.peers.note(id, |note| note.acked_leave = Some(since));
+            }
+        }
+    }
+
+    /// The health of all applications: by the report that came here, or else by the one that came to a peer. Tells peers
+    /// what has come here. The cost follows the changes.
+    pub(super) fn merge_health(&mut self) -> ReportedApplications {
+        let differing = self.merged_health.replace_own(&self.health.current());
+        for id in &differing {
+            let health = self.merged_health.own_of(*id);
+            self.peers.note(*id, |note| note.health = health);
+        }
+        let changed = std::mem::take(&mut self.merged_health.changed);
+        for id in changed.into_iter().chain(differing).collect::<BTreeSet<_>>() {
+            let own = self.merged_health.own_of(id);
+            let health = if own.is_empty() { self.peers.view(id).health } else { own };
+            self.merged_health.merge(id, health);
+        }
+        self.merged_health.merged.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ironmesh_catalog::{ApplicationHealth, ApplicationState, HealthSource};
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn port(number: u16) -> ServicePort {
+        ServicePort::new("shop/store".parse().unwrap(), number)
+    }
+
+    fn health(state: ApplicationState) -> Arc<PortHealth> {
+        let (since, source) = (Timestamp::UNIX_EPOCH, HealthSource::Agent);
+        Arc::new([(8080, ApplicationHealth { state, since, reason: None, source })].into())
+    }
+
+    #[test]
+    fn own_health_precedes_that_of_peers() {
+        let (id, mut merged) = (ProxyId(Uuid::from_u128(1)), MergedHealth::default());
+        let (good, bad) = (health(ApplicationState::Healthy), health(ApplicationState::Unhealthy));
+        merged.merge(id, vec![(port(80), Arc::clone(&bad)), (port(81), Arc::clone(&bad))]);
+        assert_eq!(merged.merged.len(), 2);
+        let own: ReportedApplications = [((id, port(80)), Arc::clone(&good))].into_iter().collect();
+        assert_eq!(merged.replace_own(&own), [id].into());
+        assert_eq!(merged.replace_own(&own), [].into());
+        assert_eq!(merged.own_of(id), [(port(80), good)]);
+        merged.merge(id, merged.own_of(id));
+        assert!(own == merged.merged, "what a peer had reported is gone");
+        assert_eq!(merged.replace_own(&ReportedApplications::new()), [id].into());
+        assert_eq!(merged.own_of(id), []);
+        merged.merge(id, Vec::new());
+        assert!(
+            merged.merged.is_empty()
+                && merged.own_ports.is_empty()
+                && merged.merged_ports.is_empty()
+        );
+    }
+}
