@@ -7,6 +7,8 @@
     reason = "test code: a panic is a failed test"
 )]
 
+mod machine;
 mod outages;
 mod replicas;
+mod reports;
 mod sharing;

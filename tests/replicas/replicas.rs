@@ -35,17 +35,29 @@ pub(crate) struct Replicas {
 impl Replicas {
     /// Starts three etcd members and this many control planes. `None` skips the test because a program is missing.
     pub(crate) async fn start(count: usize) -> Option<Self> {
+        // Its own address first.
+        Self::start_with(count, POLICY, |addresses, number| {
+            let mut advertised = addresses.to_vec();
+            advertised.rotate_left(number);
+            advertised
+        })
+        .await
+    }
+
+    /// The same with a policy, and the addresses that each control plane advertises, of those of xDS of all of them.
+    pub(crate) async fn start_with(
+        count: usize,
+        policy: &str,
+        advertised: impl Fn(&[SocketAddr], usize) -> Vec<SocketAddr>,
+    ) -> Option<Self> {
         let programs = Programs::find()?;
         let etcd = Etcd::start_three().await?;
         let all: Vec<_> =
-            (0..count).map(|_| Mesh::prepare("", &programs, &[("p.toml", POLICY)])).collect();
+            (0..count).map(|_| Mesh::prepare("", &programs, &[("p.toml", policy)])).collect();
         let addresses: Vec<SocketAddr> = all.iter().map(Mesh::xds).collect();
         for (number, mesh) in all.iter().enumerate() {
             mesh.add_settings(&etcd.store_settings());
-            // Its own address first.
-            let mut advertised = addresses.clone();
-            advertised.rotate_left(number);
-            mesh.advertise(&advertised);
+            mesh.advertise(&advertised(&addresses, number));
         }
         let mut replicas = Self { all, etcd };
         replicas.initialize().await;
