@@ -123,4 +123,7 @@ pub struct WaitAnswer {
     pub pending: usize,
     /// The first [`MAX_LAGGARDS`] of them by id.
     pub proxies: Vec<LaggardView>,
+    /// The host names of the other control planes that publish a different revision, or whose proxies have not ACKed it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub control_planes: Vec<String>,
 }

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use crate::cli::{CertCommand, CertListArguments, CertStatusArguments, Output, OutputFormat};
 use crate::exit::InvalidInput;
 use crate::resolved_settings::ResolvedSettings;
-use crate::stdout::{out, outln};
+use ironmesh_terminal::stdout::{out, outln};
 
 /// Runs a command of `ironmesh cert`.
 pub(crate) async fn run(command: CertCommand, format: OutputFormat) -> anyhow::Result<()> {

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use crate::cli::{AcceptArguments, EndpointsArguments, EndpointsCommand, Output};
 use crate::resolved_settings::ResolvedSettings;
-use crate::stdout::{out, outln};
+use ironmesh_terminal::stdout::{out, outln};
 
 /// Lists the endpoints of one service or of all, once or until stdout closes.
 pub(crate) async fn endpoints(arguments: EndpointsArguments, output: Output) -> anyhow::Result<()> {

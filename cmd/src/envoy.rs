@@ -7,7 +7,7 @@ use ironmesh_agent_envoy::{ReloadProgress, SupervisorClient};
 use crate::cli::{AgentConfigArgument, Output};
 use crate::exit::ExitWith;
 use crate::log;
-use crate::stdout::outln;
+use ironmesh_terminal::stdout::outln;
 
 /// Runs Envoy until a signal stops it.
 pub(crate) async fn run(arguments: AgentConfigArgument, output: Output) -> anyhow::Result<()> {

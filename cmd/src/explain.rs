@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::cli::{ExplainArguments, Output};
-use crate::stdout::{StdoutError, out, outln};
+use ironmesh_terminal::stdout::{StdoutError, out, outln};
 
 /// Prints the page of a code.
 pub(crate) fn explain(arguments: &ExplainArguments, output: Output) -> Result<(), StdoutError> {

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use crate::cli::{JournalArguments, JournalStart, Output};
 use crate::resolved_settings::ResolvedSettings;
-use crate::stdout::{out, outln};
+use ironmesh_terminal::stdout::{out, outln};
 
 /// How many entries are listed without `--since` and `--limit`.
 const DEFAULT_LIMIT: usize = 100;

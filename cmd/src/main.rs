@@ -19,7 +19,6 @@ mod proxy;
 mod resolved_settings;
 mod serve;
 mod status;
-mod stdout;
 mod store;
 
 use std::process::ExitCode;
@@ -30,7 +29,7 @@ use cli::{
     ProxyCommand,
 };
 use ironmesh_terminal::manual;
-use stdout::out;
+use ironmesh_terminal::stdout::out;
 use tokio::runtime::Builder;
 
 #[cfg(feature = "jemalloc")]

@@ -17,7 +17,7 @@ use crate::cli::{AzureTestArguments, Output};
 use crate::exit::{ExitWith, UsageError};
 use crate::policy;
 use crate::resolved_settings::ResolvedSettings;
-use crate::stdout::{out, outln};
+use ironmesh_terminal::stdout::{out, outln};
 use report::AzureTestReport;
 
 /// Queries Azure once for the services of the policy, and prints the answers.

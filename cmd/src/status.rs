@@ -18,7 +18,7 @@ use serde_json::json;
 use crate::cli::{Output, StatusArguments};
 use crate::proxy::state_text;
 use crate::resolved_settings::ResolvedSettings;
-use crate::stdout::{out, outln};
+use ironmesh_terminal::stdout::{out, outln};
 
 /// The most proxies, or addresses, that one message names.
 const NAMED: usize = 5;

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::cli::{Output, StoreCommand, StoreInitArguments};
 use crate::resolved_settings::ResolvedSettings;
-use crate::stdout::outln;
+use ironmesh_terminal::stdout::outln;
 
 /// Runs a command of `ironmesh store`.
 pub(crate) fn run(command: StoreCommand, output: Output) -> anyhow::Result<()> {

@@ -300,6 +300,7 @@ impl ControlPlane for RunningControlPlane {
         let mut convergence = self.feeds.convergence.clone();
         let mut disconnected = self.feeds.disconnected.clone();
         let mut ready = self.feeds.ready.clone();
+        let mut peers = self.peers.changes();
         convergence.mark_unchanged();
         disconnected.mark_unchanged();
         ready.mark_unchanged();
@@ -309,6 +310,7 @@ impl ControlPlane for RunningControlPlane {
                 _ = convergence.changed() => {}
                 _ = disconnected.changed() => {}
                 _ = ready.changed() => {}
+                _ = peers.changed() => {}
             }
         })
     }

@@ -21,7 +21,9 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use notes::{ControlPlaneNote, OwnNotes, PeerNotes, ProxyNote, SELF};
+use notes::{ControlPlaneNote, OwnNotes, PeerNotes, PolicyNote, ProxyNote, SELF};
+
+use crate::reconciler::convergence::Convergence;
 pub(crate) use notes::{PeerView, ServingNote};
 
 /// How often changed notes are published.
@@ -75,14 +77,21 @@ impl Peers {
         received.connection(id).map(|(since, host)| (since, host.to_owned()))
     }
 
-    /// Publishes and follows until `shutdown`.
+    /// The host names of the peers that publish a different revision of policy, or whose proxies have not ACKed it.
+    pub(crate) fn behind(&self, revision: &str) -> Vec<String> {
+        self.received.lock().behind(revision)
+    }
+
+    /// Publishes and follows until `shutdown`. `convergence` is that of this control plane.
     pub(crate) async fn run(
         self: Arc<Self>,
         exchange: Arc<PeerExchange>,
         host: String,
+        mut convergence: watch::Receiver<Convergence>,
         shutdown: CancellationToken,
     ) -> anyhow::Result<()> {
-        let own = ControlPlaneNote { host, version: env!("CARGO_PKG_VERSION").to_owned() };
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        let mut own = ControlPlaneNote { host, version, policy: None };
         exchange.set(SELF, Some(serde_json::to_vec(&own)?));
         let follow = async {
             let mut peers = exchange.peers();
@@ -95,10 +104,15 @@ impl Peers {
                             return;
                         }
                         let received = Arc::clone(&peers.borrow_and_update());
-                        self.received.lock().receive(received);
+                        self.received.lock().receive(&received);
                         self.changes.send_replace(());
                     }
                     _ = ticks.tick() => {
+                        let policy = policy_note(&convergence.borrow_and_update());
+                        if policy != own.policy {
+                            own.policy = policy;
+                            exchange.set(SELF, serde_json::to_vec(&own).ok());
+                        }
                         for (chunk, content) in self.own.lock().take_changed() {
                             exchange.set(&chunk, content);
                         }
@@ -116,4 +130,9 @@ impl Peers {
         }
         Ok(())
     }
+}
+
+fn policy_note(convergence: &Convergence) -> Option<PolicyNote> {
+    let revision = convergence.revision()?.to_string();
+    Some(PolicyNote { revision, pending: convergence.pending_policy().count() })
 }

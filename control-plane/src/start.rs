@@ -259,7 +259,7 @@ pub async fn start(
     tasks.spawn(state_watch.run(shutdown.clone()));
     tasks.spawn(health_discovery.follow(shutdown.clone()));
     if let Some(exchange) = exchange {
-        tasks.spawn(peers.run(exchange, host_name(), shutdown.clone()));
+        tasks.spawn(peers.run(exchange, host_name(), feeds.convergence.clone(), shutdown.clone()));
         tasks.spawn(shared_changes.follow(state, shutdown.clone()));
     }
     if let Some(group) = group {

@@ -153,11 +153,11 @@ pub fn commit_parts(changes: &[RecordChange]) -> impl Iterator<Item = &[RecordCh
     let mut rest = changes;
     std::iter::from_fn(move || {
         let mut bytes = 0;
-        let has_room = |(index, change): &(usize, &RecordChange)| {
+        let fits = |(index, change): &(usize, &RecordChange)| {
             bytes += change.value.as_ref().map_or(0, |value| value.len());
             *index == 0 || (*index < MAX_COMMIT_CHANGES && bytes <= MAX_COMMIT_BYTES)
         };
-        let length = rest.iter().enumerate().take_while(has_room).count();
+        let length = rest.iter().enumerate().take_while(fits).count();
         let (part, after) = rest.split_at(length);
         rest = after;
         (!part.is_empty()).then_some(part)

@@ -5,7 +5,7 @@ use std::path::Path;
 use ironmesh_tests::xds::ProxyClient;
 use ironmesh_tests::{App, Envoy, Load, Mesh, ProxyOptions, REQUESTS_PER_FAULT, eventually};
 
-use crate::replicas::{Replicas, json};
+use crate::replicas::{POLICY, Replicas, json};
 
 /// Waits until each control plane knows where each of this many proxies is connected: one of them has its stream.
 async fn wait_for_connections(replicas: &Replicas, count: usize) {
@@ -103,6 +103,25 @@ async fn failure_of_a_control_plane_has_no_effect_on_traffic() {
     let load = Load::start(buyer.socket(14001), "store", "/");
     load.wait_for_requests(REQUESTS_PER_FAULT).await;
 
+    // A revision is synced when the proxies of all control planes have it.
+    let edited = POLICY.replace("name = \"buyers\"", "name = \"renamed\"");
+    for mesh in &replicas.all {
+        mesh.write_policy("p.toml", &edited);
+    }
+    let waited = json(&replicas.all[0], &["policy", "wait"]).await;
+    assert_eq!(waited["outcome"], "synced", "{waited:#}");
+    replicas.all[1].write_policy("p.toml", POLICY);
+    let is_behind = async |mesh: &Mesh| {
+        let arguments = ["policy", "wait", "--timeout", "1s", "--output", "json"];
+        let output = mesh.run(&arguments).await;
+        let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let is_pending = answer["outcome"] == "pending" && answer["control_planes"][0].is_string();
+        anyhow::ensure!(is_pending && !output.status.success(), "{answer:#}");
+        Ok(())
+    };
+    eventually("the other revision to be known", async || is_behind(&replicas.all[0]).await).await;
+    replicas.all[1].write_policy("p.toml", &edited);
+    json(&replicas.all[0], &["policy", "wait"]).await;
     for number in [0, 1] {
         replicas.all[number].kill_control_plane().await;
         let survivor = &replicas.all[1 - number];

@@ -3,7 +3,7 @@
 use ironmesh_agent::{AgentSettings, EnvoyEnd, leave_mesh};
 
 use crate::cli::{AgentConfigArgument, Output};
-use crate::stdout::outln;
+use ironmesh_terminal::stdout::outln;
 
 /// Leaves the mesh, and prints the steps.
 #[expect(clippy::print_stderr, reason = "progress beside the result")]

@@ -4,7 +4,7 @@ use ironmesh_agent::{AgentSettings, MachineStatus};
 use jiff::Timestamp;
 
 use crate::cli::{AgentConfigArgument, Output};
-use crate::stdout::{out, outln};
+use ironmesh_terminal::stdout::{out, outln};
 
 /// Prints the status. Fails if there are problems.
 pub(crate) async fn status(arguments: &AgentConfigArgument, output: Output) -> anyhow::Result<()> {

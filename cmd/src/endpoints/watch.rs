@@ -11,9 +11,9 @@ use tokio::time::MissedTickBehavior;
 
 use super::{changes, table};
 use crate::cli::Output;
-use crate::stdout::write_styled_if_open;
 use ironmesh_catalog::text::chain;
 use ironmesh_terminal::color;
+use ironmesh_terminal::stdout::write_styled_if_open;
 
 /// The poll interval.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);

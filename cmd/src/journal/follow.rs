@@ -9,7 +9,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::table;
 use crate::cli::Output;
-use crate::stdout::write_if_open;
+use ironmesh_terminal::stdout::write_if_open;
 
 /// The poll interval.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);

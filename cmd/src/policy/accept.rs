@@ -5,7 +5,7 @@ use ironmesh_admin::{AcceptRemovalRequest, AcceptedRemoval};
 use super::current_user;
 use crate::cli::{AcceptRemovalArguments, Output};
 use crate::resolved_settings::ResolvedSettings;
-use crate::stdout::outln;
+use ironmesh_terminal::stdout::outln;
 
 /// Accepts the held-back removal.
 pub(super) async fn accept(

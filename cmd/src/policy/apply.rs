@@ -13,7 +13,7 @@ use super::wait::{self, Change};
 use super::{commit, current_user};
 use crate::cli::{ApplyArguments, Output};
 use crate::resolved_settings::ResolvedSettings;
-use crate::stdout::{StdoutError, outln};
+use ironmesh_terminal::stdout::{StdoutError, outln};
 
 /// Applies a policy folder.
 pub(super) async fn apply(arguments: ApplyArguments, output: Output) -> anyhow::Result<()> {

@@ -15,8 +15,8 @@ use serde_json::json;
 use crate::cli::{CheckArguments, Output};
 use crate::exit::InvalidInput;
 use crate::resolved_settings::ResolvedSettings;
-use crate::stdout::{StdoutError, outln, write_styled};
 use ironmesh_terminal::color;
+use ironmesh_terminal::stdout::{StdoutError, outln, write_styled};
 
 /// Checks a policy folder, and prints its findings.
 pub(super) async fn check(arguments: &CheckArguments, output: Output) -> anyhow::Result<()> {

@@ -16,7 +16,7 @@ use super::offline;
 use crate::cli::{Output, PolicyExplainArguments};
 use crate::exit::{DENIED, NoAnswer, UsageError};
 use crate::resolved_settings::ResolvedSettings;
-use crate::stdout::out;
+use ironmesh_terminal::stdout::out;
 
 /// Prints whether a call is allowed. A denied call is no failure, but scripts see it in the exit code.
 pub(crate) async fn explain(

@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use super::check::counted;
 use crate::cli::{ImportArguments, Output, SourceMesh};
 use crate::exit::{InvalidInput, UsageError};
-use crate::stdout::{out, outln};
 use ironmesh_terminal::color;
+use ironmesh_terminal::stdout::{out, outln};
 
 /// Converts resources in YAML to policy in TOML.
 pub(crate) fn import(arguments: &ImportArguments, output: Output) -> anyhow::Result<()> {

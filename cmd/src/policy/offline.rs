@@ -12,7 +12,7 @@ use super::check;
 use crate::cli::Output;
 use crate::exit::InvalidInput;
 use crate::resolved_settings::ResolvedSettings;
-use crate::stdout::{StdoutError, outln};
+use ironmesh_terminal::stdout::{StdoutError, outln};
 
 /// Reads a policy folder. If the policy is rejected, prints its path and its findings, and fails.
 pub(crate) fn load(

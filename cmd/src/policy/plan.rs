@@ -7,8 +7,8 @@ use super::{check, offline};
 use crate::cli::{Output, PlanArguments};
 use crate::exit::CHANGES;
 use crate::resolved_settings::ResolvedSettings;
-use crate::stdout::{outln, write_styled};
 use ironmesh_terminal::color;
+use ironmesh_terminal::stdout::{outln, write_styled};
 
 /// Prints what the policy folder would change. Changes nothing.
 pub(crate) async fn plan(arguments: &PlanArguments, output: Output) -> anyhow::Result<()> {

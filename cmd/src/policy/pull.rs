@@ -9,7 +9,7 @@ use serde_json::json;
 use super::check::counted;
 use super::open_etcd;
 use crate::cli::{Output, PullArguments};
-use crate::stdout::outln;
+use ironmesh_terminal::stdout::outln;
 
 /// Writes all documents, or none.
 pub(crate) async fn pull(arguments: PullArguments, output: Output) -> anyhow::Result<()> {

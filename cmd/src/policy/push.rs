@@ -11,7 +11,7 @@ use super::wait::{self, Change};
 use super::{commit, current_user, open_etcd};
 use crate::cli::{Output, PushArguments};
 use crate::resolved_settings::ResolvedSettings;
-use crate::stdout::{StdoutError, outln};
+use ironmesh_terminal::stdout::{StdoutError, outln};
 
 /// Pushes a policy folder.
 pub(crate) async fn push(arguments: PushArguments, output: Output) -> anyhow::Result<()> {

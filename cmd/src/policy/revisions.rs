@@ -7,7 +7,7 @@ use ironmesh_config_sources::EtcdPolicy;
 
 use crate::cli::{Output, RevisionsArguments};
 use crate::resolved_settings::ResolvedSettings;
-use crate::stdout::outln;
+use ironmesh_terminal::stdout::outln;
 
 /// Lists the revisions that etcd keeps, or that the control plane keeps of its folder or as releases.
 pub(crate) async fn revisions(

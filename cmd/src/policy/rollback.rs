@@ -14,7 +14,7 @@ use super::push::print_outcome;
 use super::wait::{self, Change};
 use crate::cli::{Output, RollbackArguments};
 use crate::resolved_settings::ResolvedSettings;
-use crate::stdout::outln;
+use ironmesh_terminal::stdout::outln;
 
 /// Rolls back. With policy in etcd, pushes the old documents again; with a policy folder or releases, requests the
 /// rollback from the control plane.

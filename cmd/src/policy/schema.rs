@@ -2,7 +2,7 @@
 
 use ironmesh_config_language::schema::json_schema;
 
-use crate::stdout::{StdoutError, outln};
+use ironmesh_terminal::stdout::{StdoutError, outln};
 
 /// Prints the schema, which docs/reference/policy.schema.json publishes.
 pub(super) fn print() -> Result<(), StdoutError> {

@@ -11,7 +11,7 @@ use ironmesh_config_sources::load_folder;
 use crate::cli::{Output, WaitArguments, WaitLimits, WaitOption};
 use crate::proxy::nacked;
 use crate::resolved_settings::ResolvedSettings;
-use crate::stdout::{out, outln};
+use ironmesh_terminal::stdout::{out, outln};
 
 /// Waits for a revision.
 pub(super) async fn wait(arguments: WaitArguments, output: Output) -> anyhow::Result<()> {
@@ -110,6 +110,10 @@ fn announce(answer: &WaitAnswer) {
             eprintln!("ironmesh: no policy is active yet");
         }
         WaitOutcome::NotActive => eprintln!("ironmesh: revision {revision} is not active yet"),
+        _ if *pending == 0 && !answer.control_planes.is_empty() => {
+            let hosts = answer.control_planes.join(", ");
+            eprintln!("ironmesh: waiting for the proxies of the control planes {hosts}");
+        }
         _ => {
             let proxies = proxies(*pending);
             eprintln!("ironmesh: waiting for {proxies} to ACK revision {revision}");
@@ -153,6 +157,13 @@ fn fail_unless_synced(answer: &WaitAnswer, limits: WaitLimits) -> anyhow::Result
         }
         WaitOutcome::NotActive => {
             bail!("revision {revision} is not active after {time} s: `ironmesh status` shows why")
+        }
+        WaitOutcome::Pending if *pending == 0 && !answer.control_planes.is_empty() => {
+            bail!(
+                "the proxies of other control planes did not ACK revision {revision} in {time} s: run `ironmesh policy wait` \
+                 at {}",
+                answer.control_planes.join(", ")
+            )
         }
         WaitOutcome::Pending if *pending == 0 => {
             bail!("the control plane is not ready after {time} s: `ironmesh status` shows why")

@@ -20,7 +20,7 @@ use super::renew::renew;
 use crate::cli::{BootstrapArguments, Output};
 use crate::exit::UsageError;
 use crate::resolved_settings::ResolvedSettings;
-use crate::stdout::{StdoutError, outln};
+use ironmesh_terminal::stdout::{StdoutError, outln};
 
 /// Enrolls one proxy, whose folder is `--out`; or several, each in its own folder below `--out`.
 pub(crate) async fn bootstrap(arguments: BootstrapArguments, output: Output) -> anyhow::Result<()> {

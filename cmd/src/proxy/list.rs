@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use super::{write_leave, write_problems, write_revocation};
 use crate::cli::{ListArguments, OutputFormat};
 use crate::resolved_settings::ResolvedSettings;
-use crate::stdout::{out, outln};
+use ironmesh_terminal::stdout::{out, outln};
 use ironmesh_terminal::table::{CutAt, TERMINAL_WIDTH, age, aligned, fit};
 
 const HEADINGS: [&str; 7] =

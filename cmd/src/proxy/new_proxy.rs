@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::cli::{ListenerArguments, Output};
 use crate::exit::UsageError;
-use crate::stdout::{StdoutError, outln};
+use ironmesh_terminal::stdout::{StdoutError, outln};
 
 /// The node metadata of a proxy with these listeners.
 pub(crate) fn node_metadata(listeners: &ListenerArguments) -> Result<NodeMetadata, UsageError> {

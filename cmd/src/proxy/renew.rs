@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::agent::print_retry;
 use crate::cli::Output;
-use crate::stdout::outln;
+use ironmesh_terminal::stdout::outln;
 
 /// Renews the certificate in `folder` if that is due, or with `force` at once.
 pub(super) async fn renew(folder: &Path, force: bool, output: Output) -> anyhow::Result<()> {

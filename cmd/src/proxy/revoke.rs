@@ -4,7 +4,7 @@ use ironmesh_admin::{RevokeRequest, revocation_text};
 
 use crate::cli::{Output, RevokeArguments};
 use crate::resolved_settings::ResolvedSettings;
-use crate::stdout::{out, outln};
+use ironmesh_terminal::stdout::{out, outln};
 
 /// Revokes proxies, or prints what that would change. A second revocation changes nothing and succeeds.
 pub(crate) async fn revoke(arguments: RevokeArguments, output: Output) -> anyhow::Result<()> {

@@ -5,7 +5,7 @@ use ironmesh_catalog::ServiceName;
 
 use crate::cli::{Output, SetServicesArguments};
 use crate::resolved_settings::ResolvedSettings;
-use crate::stdout::outln;
+use ironmesh_terminal::stdout::outln;
 
 /// Gives a proxy other services.
 pub(crate) async fn set_services(

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use super::{write_leave, write_problems, write_revocation};
 use crate::cli::{Output, ShowArguments};
 use crate::resolved_settings::ResolvedSettings;
-use crate::stdout::{out, outln};
+use ironmesh_terminal::stdout::{out, outln};
 use ironmesh_terminal::table::{age, aligned};
 
 /// Prints the details of a proxy, or all its resources.

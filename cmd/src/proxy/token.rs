@@ -10,7 +10,7 @@ use ironmesh_enrollment::ControlPlaneAddress;
 
 use crate::cli::{Output, OutputFormat, TokenArguments, TokenCommand};
 use crate::resolved_settings::ResolvedSettings;
-use crate::stdout::{StdoutError, outln};
+use ironmesh_terminal::stdout::{StdoutError, outln};
 
 /// Creates tokens, or runs a command about existing ones.
 pub(crate) async fn token(arguments: TokenArguments, format: OutputFormat) -> anyhow::Result<()> {

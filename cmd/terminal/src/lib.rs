@@ -1,4 +1,4 @@
-//! How commands write for people: tables, colors, the log of commands that run for long, completions, man pages, and
+//! How commands write for people: stdout, tables, colors, the log of commands that run for long, completions, man pages, and
 //! the pages of findings.
 //!
 //! This crate owns formats alone. It never decides what is written, and parses no arguments.
@@ -7,4 +7,5 @@ pub mod color;
 pub mod explained;
 pub mod log;
 pub mod manual;
+pub mod stdout;
 pub mod table;

@@ -60,7 +60,8 @@ impl RunningControlPlane {
             (_, active) => return Err(unknown(&revision, active)),
         };
         let (count, first) = self.pending(&convergence, policy, request.include_disconnected);
-        let is_synced = count == 0 && *self.feeds.ready.borrow();
+        let control_planes = self.peers.behind(&active.to_string());
+        let is_synced = count == 0 && control_planes.is_empty() && *self.feeds.ready.borrow();
         let outcome = if is_synced { WaitOutcome::Synced } else { WaitOutcome::Pending };
         let views = first.into_iter().filter_map(|pending| match pending {
             Pending::Laggard(id, laggard) => self.laggard_view(&convergence, id, &laggard),
@@ -69,6 +70,7 @@ impl RunningControlPlane {
         Ok(WaitAnswer {
             pending: count,
             proxies: views.collect(),
+            control_planes,
             ..answer(outcome, active.to_string())
         })
     }
@@ -179,7 +181,14 @@ pub(super) fn acked_revision(convergence: &Convergence, acked: Generations) -> O
 }
 
 fn answer(outcome: WaitOutcome, revision: String) -> WaitAnswer {
-    WaitAnswer { outcome, revision, superseded_by: None, pending: 0, proxies: Vec::new() }
+    WaitAnswer {
+        outcome,
+        revision,
+        superseded_by: None,
+        pending: 0,
+        proxies: Vec::new(),
+        control_planes: Vec::new(),
+    }
 }
 
 /// The error for a revision that was never active here.

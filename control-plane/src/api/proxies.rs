@@ -66,7 +66,9 @@ impl RunningControlPlane {
             disconnected_since: lost.filter(|_| state == "disconnected"),
             envoy_version: node
                 .and_then(|node| node.envoy_version.map(|version| version.to_string())),
-            connected_since: newest.map(wall_time).or(peer.as_ref().map(|(since, _)| *since)),
+            connected_since: newest
+                .map(wall_time)
+                .or_else(|| peer.as_ref().map(|(since, _)| *since)),
             control_plane: peer.map(|(_, host)| host),
             sync: self.sync_view(record, &convergence, is_expected),
             called: self.is_called(record),

@@ -21,6 +21,9 @@ const PREFIX: &str = "proxies/";
 /// The chunk about the control plane itself.
 pub(super) const SELF: &str = "control-plane";
 
+/// The content of a chunk.
+type Chunk = Arc<[u8]>;
+
 /// What a control plane knows of a proxy that others do not.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -75,6 +78,18 @@ pub(crate) struct ControlPlaneNote {
     pub(crate) host: String,
     /// Its version.
     pub(crate) version: String,
+    /// How far its proxies have ACKed policy; none before the first policy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) policy: Option<PolicyNote>,
+}
+
+/// How far the proxies of a control plane have ACKed policy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PolicyNote {
+    /// The revision that the control plane publishes.
+    pub(crate) revision: String,
+    /// How many of its proxies have not ACKed it.
+    pub(crate) pending: usize,
 }
 
 /// The notes of this control plane.
@@ -143,8 +158,8 @@ pub(super) struct PeerNotes {
 
 impl PeerNotes {
     /// Replaces everything that was received. The cost follows the chunks that differ.
-    pub(super) fn receive(&mut self, received: Arc<PeerStates>) {
-        let before = std::mem::replace(&mut self.received, Arc::clone(&received));
+    pub(super) fn receive(&mut self, received: &Arc<PeerStates>) {
+        let before = std::mem::replace(&mut self.received, Arc::clone(received));
         let none = BTreeMap::new();
         let peers: BTreeSet<_> = before.keys().chain(received.keys()).copied().collect();
         for peer in peers {
@@ -161,12 +176,7 @@ impl PeerNotes {
         }
     }
 
-    fn replace(
-        &mut self,
-        peer: Uuid,
-        name: &str,
-        (old, new): (Option<&Arc<[u8]>>, Option<&Arc<[u8]>>),
-    ) {
+    fn replace(&mut self, peer: Uuid, name: &str, (old, new): (Option<&Chunk>, Option<&Chunk>)) {
         if name == SELF {
             match new.and_then(|content| serde_json::from_slice(content).ok()) {
                 Some(note) => self.control_planes.insert(peer, note),
@@ -178,7 +188,7 @@ impl PeerNotes {
             return;
         }
         // A newer version may write what this one cannot read: then it knows nothing.
-        let parse = |content: Option<&Arc<[u8]>>| -> BTreeMap<ProxyId, ProxyNote> {
+        let parse = |content: Option<&Chunk>| -> BTreeMap<ProxyId, ProxyNote> {
             content.and_then(|content| serde_json::from_slice(content).ok()).unwrap_or_default()
         };
         let (old, new) = (parse(old), parse(new));
@@ -240,6 +250,16 @@ impl PeerNotes {
         }
     }
 
+    /// The host names of the peers that publish a different revision of policy, or whose proxies have not ACKed it.
+    pub(super) fn behind(&self, revision: &str) -> Vec<String> {
+        let is_done = |note: &&ControlPlaneNote| {
+            let done = |one: &PolicyNote| one.revision == revision && one.pending == 0;
+            note.policy.as_ref().is_some_and(done)
+        };
+        let behind = self.control_planes.values().filter(|note| !is_done(note));
+        behind.map(|note| note.host.clone()).collect()
+    }
+
     /// Whether the callers at all peers have ACKed the leave of a proxy that began then.
     pub(super) fn have_acked_leave(&self, id: ProxyId, since: Timestamp) -> bool {
         let notes = self.notes.get(&id);
@@ -289,24 +309,44 @@ mod tests {
         let (mut one, mut other, mut notes) =
             (Peer::default(), Peer::default(), PeerNotes::default());
         let ids = [Uuid::from_u128(1), Uuid::from_u128(2)];
-        let host = ControlPlaneNote { host: "cp-2".to_owned(), version: "1".to_owned() };
+        let host =
+            ControlPlaneNote { host: "cp-2".to_owned(), version: "1".to_owned(), policy: None };
         other.1.insert(SELF.to_owned(), serde_json::to_vec(&host).unwrap().into());
         one.connect(1, Some(10));
         one.connect(2, Some(10));
         other.connect(1, Some(20));
-        notes.receive(Arc::new([(ids[0], one.publish()), (ids[1], other.publish())].into()));
+        notes.receive(&Arc::new([(ids[0], one.publish()), (ids[1], other.publish())].into()));
         assert_eq!(notes.take_changed(), [id(1), id(2)].into());
         assert_eq!(notes.connection(id(1)), Some((at(20), "cp-2")));
         assert_eq!(notes.connection(id(2)), Some((at(10), "another")));
         one.connect(1, None);
-        notes.receive(Arc::new([(ids[0], one.publish()), (ids[1], other.publish())].into()));
+        notes.receive(&Arc::new([(ids[0], one.publish()), (ids[1], other.publish())].into()));
         assert_eq!(notes.take_changed(), [id(1)].into());
         assert_eq!(notes.connection(id(1)), Some((at(20), "cp-2")));
         // A control plane that ends takes its notes along.
-        notes.receive(Arc::new([(ids[0], one.publish())].into()));
+        notes.receive(&Arc::new([(ids[0], one.publish())].into()));
         assert_eq!((notes.take_changed(), notes.connection(id(1))), ([id(1)].into(), None));
-        notes.receive(Arc::default());
+        notes.receive(&Arc::default());
         assert!(notes.notes.is_empty() && notes.control_planes.is_empty());
+    }
+
+    #[test]
+    fn peer_is_behind_until_its_proxies_have_acked_the_revision() {
+        let mut notes = PeerNotes::default();
+        let behind = |notes: &mut PeerNotes, policy: Option<(&str, usize)>| {
+            let policy = policy
+                .map(|(revision, pending)| PolicyNote { revision: revision.to_owned(), pending });
+            let (host, version) = ("cp-2".to_owned(), "1".to_owned());
+            let note = serde_json::to_vec(&ControlPlaneNote { host, version, policy }).unwrap();
+            let chunks = [(SELF.to_owned(), note.into())].into();
+            notes.receive(&Arc::new([(Uuid::from_u128(1), chunks)].into()));
+            notes.behind("b")
+        };
+        assert!(notes.behind("b").is_empty(), "without peers");
+        for policy in [None, Some(("a", 0)), Some(("b", 2))] {
+            assert_eq!(behind(&mut notes, policy), ["cp-2"], "{policy:?}");
+        }
+        assert!(behind(&mut notes, Some(("b", 0))).is_empty());
     }
 
     #[test]
@@ -330,12 +370,12 @@ mod tests {
             Arc::new(PeerStates::from([(Uuid::from_u128(1), chunks)]))
         };
         for text in ["", "[]", r#"{"x":1}"#] {
-            notes.receive(chunk(text));
+            notes.receive(&chunk(text));
             assert!(notes.take_changed().is_empty(), "{text}");
         }
         let with_more =
             format!(r#"{{"{}":{{"connected_since":"1970-01-01T00:00:05Z","later":1}}}}"#, id(0));
-        notes.receive(chunk(&with_more));
+        notes.receive(&chunk(&with_more));
         assert_eq!(notes.connection(id(0)), Some((at(5), "another")));
     }
 }

@@ -76,7 +76,7 @@ pub enum EtcdStoreError {
     /// The state in etcd was initialized again.
     #[error(
         "the store in etcd is a new one, and this control plane had revision {known} of an earlier one: restore etcd from a \
-         backup, or remove the folder `local` of the state folder if the mesh begins anew"
+         backup, or remove the folder `local` of the state folder if that is a new mesh"
     )]
     NewMesh {
         /// The revision of the copy.

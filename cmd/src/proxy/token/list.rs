@@ -5,7 +5,7 @@ use jiff::Timestamp;
 
 use crate::cli::{OutputFormat, TokenListArguments};
 use crate::resolved_settings::ResolvedSettings;
-use crate::stdout::outln;
+use ironmesh_terminal::stdout::outln;
 use ironmesh_terminal::table::{CutAt, TERMINAL_WIDTH, age, aligned, fit, relative};
 
 const HEADINGS: [&str; 6] = ["ID", "STATE", "SERVICES", "ADDRESS", "EXPIRES", "USED FROM"];

@@ -7,7 +7,7 @@ use ironmesh_enrollment::token_id_digits;
 use crate::cli::{Output, TokenRevokeArguments};
 use crate::exit::UsageError;
 use crate::resolved_settings::ResolvedSettings;
-use crate::stdout::outln;
+use ironmesh_terminal::stdout::outln;
 
 /// Revokes the token that the arguments name.
 pub(super) async fn revoke(arguments: TokenRevokeArguments, output: Output) -> anyhow::Result<()> {

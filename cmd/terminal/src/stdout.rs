@@ -11,28 +11,32 @@ use ironmesh_catalog::text::{escape_output, escape_styled_output};
 /// Stdout cannot be written, for a reason other than a closed pipe.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write to stdout")]
-pub(crate) struct StdoutError(#[source] io::Error);
+pub struct StdoutError(#[source] io::Error);
 
 /// Writes a part of a result. A closed stdout is no error.
-pub(crate) fn write(words: Arguments<'_>) -> Result<(), StdoutError> {
+///
+/// # Errors
+///
+/// Fails if stdout cannot be written for a different reason.
+pub fn write(words: Arguments<'_>) -> Result<(), StdoutError> {
     write_if_open(words).map(|_| ())
 }
 
 /// Writes a part of a result that contains escape sequences of this program. The caller must escape quoted text of
 /// other parties first.
-pub(crate) fn write_styled(text: &str) -> Result<(), StdoutError> {
+pub fn write_styled(text: &str) -> Result<(), StdoutError> {
     write_styled_if_open(text).map(|_| ())
 }
 
 /// Writes a part of a result, and returns whether stdout is still open.
 ///
 /// Results quote text of other parties, so this function escapes control characters. JSON keeps its meaning.
-pub(crate) fn write_if_open(words: Arguments<'_>) -> Result<bool, StdoutError> {
+pub fn write_if_open(words: Arguments<'_>) -> Result<bool, StdoutError> {
     put(&escape_output(&words.to_string()))
 }
 
 /// Writes as [`write_styled`] does, and returns whether stdout is still open.
-pub(crate) fn write_styled_if_open(text: &str) -> Result<bool, StdoutError> {
+pub fn write_styled_if_open(text: &str) -> Result<bool, StdoutError> {
     put(&escape_styled_output(text))
 }
 
@@ -46,16 +50,18 @@ fn put(text: &str) -> Result<bool, StdoutError> {
 }
 
 /// Writes a line of a result. Takes the arguments of `println!`.
+#[macro_export]
 macro_rules! outln {
     ($($words:tt)*) => { $crate::stdout::write(format_args!("{}\n", format_args!($($words)*))) };
 }
 
 /// Writes a result that contains its own line breaks. Takes the arguments of `print!`.
+#[macro_export]
 macro_rules! out {
     ($($words:tt)*) => { $crate::stdout::write(format_args!($($words)*)) };
 }
 
-pub(crate) use {out, outln};
+pub use crate::{out, outln};
 
 #[cfg(test)]
 mod tests {
