@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use ironmesh_catalog::Provider;
-use ironmesh_config_settings::{PolicyLocation, Settings};
-use ironmesh_config_sources::{POLICY_SECTION, etcd_options};
+use ironmesh_config_settings::{EtcdSettings, PolicyLocation, Settings, StoreLocation};
+use ironmesh_config_sources::{POLICY_SECTION, STORE_SECTION, etcd_options};
 use ironmesh_etcd::{Cluster, LeaderElection};
 use ironmesh_providers::azure::Azure;
 use ironmesh_providers::consul::Consul;
@@ -24,7 +24,7 @@ use consul::consul_options;
 pub(crate) use group::Group;
 
 /// The endpoints providers of these settings, that of Azure by itself too, and the group of control planes that share
-/// Azure's answers, if policy comes from etcd. A start does not wait for the providers in `without`.
+/// Azure's answers, if their store or their policy is in etcd. A start does not wait for the providers in `without`.
 pub(super) fn endpoints_options(
     settings: &Settings,
     policy: &PolicyLocation,
@@ -33,19 +33,23 @@ pub(super) fn endpoints_options(
     let consul = Consul::start(consul_options(&settings.consul), Timestamp::now)
         .context("cannot start the Consul provider: correct `[consul]` in the settings")?;
     // A control plane without a group polls at once; one in a group waits for the election.
-    let etcd = match policy {
-        PolicyLocation::Etcd(etcd) => Some(etcd),
-        PolicyLocation::Folder(_) | PolicyLocation::Releases => None,
+    let etcd = match (&settings.store, policy) {
+        (StoreLocation::Etcd(etcd), _) => {
+            // Beside the notes of control planes, with the same role.
+            let prefix = format!("{}/leases", etcd.prefix);
+            Some(etcd_options(STORE_SECTION, EtcdSettings { prefix, ..etcd.clone() }))
+        }
+        (StoreLocation::Embedded, PolicyLocation::Etcd(etcd)) => {
+            Some(etcd_options(POLICY_SECTION, etcd.clone()))
+        }
+        (StoreLocation::Embedded, PolicyLocation::Folder(_) | PolicyLocation::Releases) => None,
     };
     let (polls, is_polling) = watch::channel(etcd.is_none());
     let azure = Azure::start(azure_options(&settings.azure), Timestamp::now, is_polling)
         .context("cannot start the Azure provider: correct `[azure]` in the settings")?;
     let azure = Arc::new(azure);
     let group = etcd.map(|etcd| {
-        let election = LeaderElection::new(
-            Cluster::open(etcd_options(POLICY_SECTION, etcd.clone()))?,
-            "azure",
-        );
+        let election = LeaderElection::new(Cluster::open(etcd)?, "azure");
         anyhow::Ok(Group::new(election, Arc::clone(&azure), polls))
     });
     let providers: Vec<Arc<dyn EndpointsProvider>> =

@@ -4,7 +4,6 @@
 #![expect(
     clippy::indexing_slicing,
     clippy::unwrap_used,
-    clippy::expect_used,
     clippy::panic,
     reason = "test code: a panic is a failed test"
 )]

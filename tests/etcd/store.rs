@@ -38,11 +38,11 @@ impl Key {
     }
 
     fn try_open(&self, endpoint: String, mesh: &str) -> Result<Arc<EtcdStore>, EtcdStoreError> {
-        self.open_with(EtcdStoreOptions { mesh: mesh.to_owned(), ..self.options(endpoint) })
+        self.open_with(EtcdStoreOptions { mesh: mesh.to_owned(), ..Self::options(endpoint) })
     }
 
     /// Options without a copy on the disk.
-    pub(crate) fn options(&self, endpoint: String) -> EtcdStoreOptions {
+    pub(crate) fn options(endpoint: String) -> EtcdStoreOptions {
         EtcdStoreOptions {
             etcd: options(endpoint, PREFIX),
             mesh: "default".to_owned(),
@@ -54,7 +54,7 @@ impl Key {
 
     /// Options with a copy on the disk.
     pub(crate) fn copying(&self, endpoint: String) -> EtcdStoreOptions {
-        EtcdStoreOptions { copy: Some(self.0.path().to_owned()), ..self.options(endpoint) }
+        EtcdStoreOptions { copy: Some(self.0.path().to_owned()), ..Self::options(endpoint) }
     }
 
     pub(crate) fn open_with(

@@ -2,7 +2,7 @@
 
 use ironmesh_etcd::EtcdOptions;
 use ironmesh_store::{RecordError, RecordStore as _};
-use ironmesh_store_etcd::{EtcdStoreError, EtcdStoreOptions, check_user};
+use ironmesh_store_etcd::{EtcdStoreError, EtcdStoreOptions, StoreCondition, check_user};
 use ironmesh_tests::{Etcd, eventually};
 use tokio::task::block_in_place;
 
@@ -19,7 +19,7 @@ async fn store_opens_from_its_copy_while_etcd_is_down() {
     put(&store, "b", "1").unwrap();
     drop(store);
     etcd.kill(0).await;
-    let error = key.open_with(key.options(etcd.endpoint(0))).unwrap_err();
+    let error = key.open_with(Key::options(etcd.endpoint(0))).unwrap_err();
     assert!(matches!(error, EtcdStoreError::Etcd(_)), "without a copy: {error}");
     let store = key.open_with(key.copying(etcd.endpoint(0))).unwrap();
     assert_eq!(value(&store, "a").as_deref(), Some("1"));
@@ -29,11 +29,11 @@ async fn store_opens_from_its_copy_while_etcd_is_down() {
 
     etcd.start_member(0);
     etcd.ready().await;
-    let other = key.open_with(key.options(etcd.endpoint(0))).unwrap();
+    let other = key.open_with(Key::options(etcd.endpoint(0))).unwrap();
     put(&other, "b", "2").unwrap();
     wait_for(&store, "b", "2").await;
     put(&store, "a", "3").unwrap();
-    assert_eq!(store.condition(), Default::default());
+    assert_eq!(store.condition(), StoreCondition::default());
     drop(store);
     // The copy has what was stored since.
     etcd.kill(0).await;

@@ -3,10 +3,10 @@
 #![expect(
     clippy::indexing_slicing,
     clippy::unwrap_used,
-    clippy::panic,
     reason = "test code: a panic is a failed test"
 )]
 
+mod azure;
 mod machine;
 mod outages;
 mod replicas;

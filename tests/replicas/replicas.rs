@@ -50,10 +50,20 @@ impl Replicas {
         policy: &str,
         advertised: impl Fn(&[SocketAddr], usize) -> Vec<SocketAddr>,
     ) -> Option<Self> {
+        Self::with_settings(count, "", policy, advertised).await
+    }
+
+    /// The same with further settings of each control plane.
+    pub(crate) async fn with_settings(
+        count: usize,
+        settings: &str,
+        policy: &str,
+        advertised: impl Fn(&[SocketAddr], usize) -> Vec<SocketAddr>,
+    ) -> Option<Self> {
         let programs = Programs::find()?;
         let etcd = Etcd::start_three().await?;
         let all: Vec<_> =
-            (0..count).map(|_| Mesh::prepare("", &programs, &[("p.toml", policy)])).collect();
+            (0..count).map(|_| Mesh::prepare(settings, &programs, &[("p.toml", policy)])).collect();
         let addresses: Vec<SocketAddr> = all.iter().map(Mesh::xds).collect();
         for (number, mesh) in all.iter().enumerate() {
             mesh.add_settings(&etcd.store_settings());

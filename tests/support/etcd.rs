@@ -177,10 +177,10 @@ impl Etcd {
             self.ctl(&["endpoint", "status", "--write-out=json", "--endpoints", &endpoints]).await;
         let status: serde_json::Value = serde_json::from_str(&status).unwrap();
         let leads = |status: &&serde_json::Value| {
-            status["Status"]["leader"] == status["Status"]["header"]["member_id"]
+            status.pointer("/Status/leader") == status.pointer("/Status/header/member_id")
         };
         let leader = status.as_array().unwrap().iter().find(leads).expect("one leads");
-        let endpoint = leader["Endpoint"].as_str().unwrap();
+        let endpoint = leader.get("Endpoint").unwrap().as_str().unwrap();
         (0..3).find(|member| self.endpoint(*member) == endpoint).unwrap()
     }
 

@@ -21,8 +21,15 @@ use events::Outcome;
 
 /// The suites with Envoys, the longest first, each with its number of threads. They run one at a time: an Envoy uses
 /// several inotify instances, as does systemd, and Linux allows 128 per user (`fs.inotify.max_user_instances`).
-const WITH_ENVOYS: [(&str, usize); 6] =
-    [("envoy", 5), ("azure", 5), ("consul", 4), ("demo", 3), ("faults", 3), ("fleet", 2)];
+const WITH_ENVOYS: [(&str, usize); 7] = [
+    ("envoy", 5),
+    ("azure", 5),
+    ("consul", 4),
+    ("demo", 3),
+    ("replicas", 3),
+    ("faults", 3),
+    ("fleet", 2),
+];
 
 /// The other suites that mostly wait.
 const WAITING: [(&str, usize); 3] = [("cli", 4), ("etcd", 4), ("it", 3)];
