@@ -345,3 +345,22 @@ async fn foreign_values_across_a_compaction_are_repaired() {
     );
     assert_eq!(value(&fresh, "c"), None);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stalled_etcd_delays_one_commit_and_the_others_fail_at_once() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let key = Key::new();
+    key.init(&etcd);
+    let relay = Answers::start(etcd.socket(0)).await;
+    let store = key.open(relay.endpoint());
+    put(&store, "a", "1").unwrap();
+    relay.set(Mode::WithholdAnswers);
+    let error = put(&store, "a", "2").unwrap_err();
+    assert!(matches!(error, RecordError::Unavailable(_)), "{error}");
+    assert!(store.condition().unavailable.is_some(), "the next commit would wait as long");
+    let again = put(&store, "a", "3").unwrap_err();
+    assert!(matches!(again, RecordError::Unavailable(_)), "{again}");
+    relay.set(Mode::Forward);
+    eventually("commits to succeed again", async || put(&store, "a", "4").map(drop)).await;
+    assert_eq!(store.condition(), ironmesh_store_etcd::StoreCondition::default());
+}

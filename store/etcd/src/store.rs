@@ -12,6 +12,7 @@ use ironmesh_store::{
     KeyedRecords, Order, RecordAddress, RecordBytes, RecordChange, RecordError, RecordStore,
     RecordVersion, RecordVisitor, RecordWatch, TableName, Versioned, check_changes,
 };
+use jiff::Timestamp;
 use tokio::time::Instant;
 
 use crate::batch::{MAX_BYTES, MAX_CHANGES, Request};
@@ -150,9 +151,14 @@ impl RecordStore for EtcdStore {
         self.shared.wake.notify_one();
         match receiver.recv_timeout(LONGEST_WAIT) {
             Ok(outcome) => outcome,
-            Err(RecvTimeoutError::Timeout) => Err(RecordError::Unavailable(
-                format!("etcd has not answered within {} s", LONGEST_WAIT.as_secs()).into(),
-            )),
+            Err(RecvTimeoutError::Timeout) => {
+                let problem = format!("etcd has not answered within {} s", LONGEST_WAIT.as_secs());
+                // Further commits fail at once, until etcd answers: no caller waits again and again.
+                let mut condition = self.shared.condition.lock();
+                let unavailable = || (Timestamp::now(), problem.clone());
+                condition.unavailable.get_or_insert_with(unavailable);
+                Err(RecordError::Unavailable(problem.into()))
+            }
             Err(RecvTimeoutError::Disconnected) => {
                 Err(RecordError::Unavailable("the store has ended".into()))
             }

@@ -119,7 +119,6 @@ impl Worker {
         let mut ticks = interval(HEAD_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.compare_head(session).await?;
-        self.shared.condition.lock().unavailable = None;
         self.failures = 0;
         while !self.has_ended() {
             if self.shared.view.lock().mirror.must_load() {
@@ -179,6 +178,7 @@ impl Worker {
     async fn compare_head(&mut self, session: &mut Session) -> Result<(), SessionEnd> {
         let key = self.shared.view.lock().mirror.layout().head().to_owned();
         let (head, revision) = session.get(&key, None).await?;
+        self.shared.condition.lock().unavailable = None;
         let mut view = self.shared.view.lock();
         let seen = view.mirror.head_seen();
         // A removal of the head is an event after it.
