@@ -145,6 +145,8 @@ pub(crate) struct Reconciler {
     /// What they tell of their proxies.
     peers: Arc<Peers>,
     merged_health: MergedHealth,
+    /// The revoked proxies of the last pass.
+    revoked: Records,
     endpoints: Endpoints,
     /// The findings about reports of endpoints providers.
     endpoints_findings: Vec<Finding>,
@@ -235,6 +237,7 @@ impl Reconciler {
             shared: Arc::default(),
             peers: Arc::default(),
             merged_health: MergedHealth::default(),
+            revoked: Records::new(),
             endpoints: Endpoints::new(store, endpoints)?,
             endpoints_findings: Vec::new(),
             acceptances: requests,
@@ -425,6 +428,7 @@ impl Reconciler {
         self.update_shared(is_tick, clock);
         let Some(specification) = self.policy.borrow().specification.clone() else { return };
         let news = self.hub.take_changed();
+        self.close_revoked_streams();
         self.follow_peers(now);
         self.update_presence(&news, now);
         self.note_serving();

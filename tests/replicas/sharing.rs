@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
+use ironmesh_tests::eventually::patience;
 use ironmesh_tests::xds::ProxyClient;
 use ironmesh_tests::{App, Envoy, Load, Mesh, ProxyOptions, REQUESTS_PER_FAULT, eventually};
+use ironmesh_xds_wire::pb::envoy::config::core::v3::Node;
 
 use crate::replicas::{POLICY, Replicas, json};
 
@@ -52,8 +54,23 @@ async fn enrollment_and_revocation_hold_at_every_control_plane() {
     })
     .await;
 
+    // A stream that is open at a different control plane ends, too.
+    let client = ProxyClient::connect(&folder, replicas.all[1].xds()).await.unwrap();
+    let node = Node { id: client.node_id.clone(), ..Node::default() };
+    let mut stream = client.nack(node, "it stays open").await.unwrap();
     let id = replicas.all[0].proxies().await[0]["id"].as_str().unwrap().to_owned();
     json(&replicas.all[2], &["proxy", "revoke", &id, "--reason", "stolen"]).await;
+    let ended = async {
+        loop {
+            match stream.message().await {
+                Ok(Some(_)) => {}
+                ended => return ended.err(),
+            }
+        }
+    };
+    let ended = tokio::time::timeout(patience(), ended).await.expect("the stream ends");
+    let reason = ended.map(|status| status.message().to_owned()).unwrap_or_default();
+    assert!(reason.contains("stolen"), "{reason}");
     for mesh in &replicas.all {
         eventually("the revoked proxy to be rejected", async || {
             match is_accepted(mesh, &folder).await {

@@ -116,6 +116,21 @@ impl Reconciler {
         self.merged_health.changed.extend(changed);
     }
 
+    /// Closes the streams of proxies that were revoked: another control plane may have done it.
+    pub(super) fn close_revoked_streams(&mut self) {
+        let revoked = self.register.revoked();
+        for item in self.revoked.diff(&revoked) {
+            let (DiffItem::Add(id, record) | DiffItem::Update { new: (id, record), .. }) = item
+            else {
+                continue;
+            };
+            if let Some(revocation) = &record.revoked {
+                self.hub.disconnect(&id.to_string(), &format!("proxy {id} was {revocation}"));
+            }
+        }
+        self.revoked = revoked;
+    }
+
     /// Tells peers which leaves have ended here.
     pub(super) fn note_leaves(&self) {
         for (id, since) in self.leaves.take_ended() {
