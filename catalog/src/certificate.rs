@@ -179,6 +179,26 @@ pub trait CertificateStore: Send + Sync {
         old: Option<&ServiceCertificate>,
         new: &ServiceCertificate,
     ) -> Result<bool, StoreError>;
+
+    /// The same for many accounts, each with its own result, in the order of `renewed`. A store may write them together.
+    fn replace_service_certificates(
+        &self,
+        renewed: &[RenewedCertificate],
+    ) -> Vec<Result<bool, StoreError>> {
+        let replace = |one: &RenewedCertificate| {
+            self.replace_service_certificate(one.old.as_deref(), &one.new)
+        };
+        renewed.iter().map(replace).collect()
+    }
+}
+
+/// A new service certificate of an account.
+#[derive(Debug, Clone)]
+pub struct RenewedCertificate {
+    /// The one that it replaces; none if it is the first.
+    pub old: Option<Arc<ServiceCertificate>>,
+    /// The new one.
+    pub new: Arc<ServiceCertificate>,
 }
 
 /// A failed operation of the store.

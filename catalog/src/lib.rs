@@ -64,8 +64,8 @@ pub use application_health::{
     ReportedApplications,
 };
 pub use certificate::{
-    CertificateHistory, CertificateStore, RevocationLists, Secret, ServiceCertificate,
-    SharedCertificate, StoreError, TrustBundle,
+    CertificateHistory, CertificateStore, RenewedCertificate, RevocationLists, Secret,
+    ServiceCertificate, SharedCertificate, StoreError, TrustBundle,
 };
 pub use cited::Cited;
 pub use driver_name::DriverName;

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use imbl::OrdMap;
 use ironmesh_catalog::{
-    CertificateStore, ServiceAccount, ServiceCertificate, SharedCertificate, StoreError,
-    TrustBundle,
+    CertificateStore, RenewedCertificate, ServiceAccount, ServiceCertificate, SharedCertificate,
+    StoreError, TrustBundle,
 };
 use jiff::Timestamp;
 
@@ -92,11 +92,33 @@ impl ServiceCertificates {
             trusted_as_before: self.checked_for.as_ref() == Some(&bundle),
         };
         let mut published = OrdMap::new();
-        let mut failures = Vec::new();
+        let (mut failures, mut renewed) = (Vec::new(), Vec::new());
         for account in accounts {
-            let (certificate, failure) = self.certificate_for(account, &pass);
-            published.extend(certificate.map(|certificate| (account.clone(), certificate)));
-            failures.extend(failure.map(|failure| (account.clone(), failure)));
+            match self.usable(account, &pass) {
+                Some(certificate) => {
+                    published.insert(account.clone(), certificate);
+                }
+                None => match self.issue(account, &pass) {
+                    Ok(one) => renewed.push(one),
+                    Err(failure) => failures.push((account.clone(), failure)),
+                },
+            }
+        }
+        // Together: the store may be far away.
+        let kept = self.store.replace_service_certificates(&renewed);
+        for (one, kept) in renewed.into_iter().zip(kept) {
+            let account = one.new.account.clone();
+            match self.keep(one.new, kept, &pass) {
+                Ok(new) => {
+                    published.insert(account, new);
+                }
+                Err(failure) => failures.push((account, failure)),
+            }
+        }
+        for (account, _) in &failures {
+            if let Some(fallback) = self.fallback(account, &pass) {
+                published.insert(account.clone(), fallback);
+            }
         }
         let changed = published != self.published;
         self.published = published;
@@ -143,66 +165,68 @@ impl ServiceCertificates {
         self.published.values().map(|certificate| certificate.issued_at()).max()
     }
 
-    /// The certificate to publish for `account`, and the reason if it is not a new one that is due.
-    fn certificate_for(
-        &mut self,
+    /// The certificate of an account that needs no replacement; none if one is due.
+    fn usable(&self, account: &ServiceAccount, pass: &Pass<'_>) -> Option<Arc<ServiceCertificate>> {
+        let kept = self.kept.get(account)?;
+        let in_use = self.published.get(account).filter(|_| pass.trusted_as_before);
+        let is_fit = in_use.is_some_and(|in_use| Arc::ptr_eq(in_use, kept))
+            || pass.is_fit(kept, account, pass.clock.now);
+        (is_fit && !self.must_replace(kept, pass)).then(|| Arc::clone(kept))
+    }
+
+    /// The certificate to publish for an account that got no new one. One that the same peers accepted before stays, even
+    /// expired: to remove it would help no caller, and this machine's clock may be wrong.
+    fn fallback(
+        &self,
         account: &ServiceAccount,
         pass: &Pass<'_>,
-    ) -> (Option<Arc<ServiceCertificate>>, Option<KeepError>) {
-        let in_use = self.published.get(account).filter(|_| pass.trusted_as_before).cloned();
-        let kept = self.kept.get(account).cloned();
-        if let Some(certificate) = &in_use
-            && kept.as_ref().is_none_or(|kept| Arc::ptr_eq(kept, certificate))
-            && !self.must_replace(certificate, pass)
-        {
-            return (in_use, None);
-        }
-        let fit = kept.clone().filter(|c| pass.is_fit(c, account, pass.clock.now));
-        if let Some(certificate) = &fit
-            && !self.must_replace(certificate, pass)
-        {
-            return (fit, None);
-        }
-        match self.renew(account, pass) {
-            Ok(new) => (Some(new), None),
-            // A certificate that the same peers accepted before stays, even expired: to remove it would help
-            // no caller, and this machine's clock may be wrong.
-            Err(failure) => {
-                let was_fit = |c: &Arc<_>| pass.is_fit(c, account, c.not_before);
-                (fit.or(in_use).or_else(|| kept.filter(was_fit)), Some(failure))
-            }
-        }
+    ) -> Option<Arc<ServiceCertificate>> {
+        let kept = self.kept.get(account);
+        let in_use = self.published.get(account).filter(|_| pass.trusted_as_before);
+        let fit = kept.filter(|one| pass.is_fit(one, account, pass.clock.now));
+        let was_fit = |one: &&Arc<ServiceCertificate>| pass.is_fit(one, account, one.not_before);
+        fit.or(in_use).or_else(|| kept.filter(was_fit)).cloned()
     }
 
     fn must_replace(&self, certificate: &ServiceCertificate, pass: &Pass<'_>) -> bool {
         self.refused.contains(&certificate.serial) || pass.is_due(certificate)
     }
 
-    fn renew(
-        &mut self,
+    fn issue(
+        &self,
         account: &ServiceAccount,
         pass: &Pass<'_>,
-    ) -> Result<Arc<ServiceCertificate>, KeepError> {
+    ) -> Result<RenewedCertificate, KeepError> {
         let Pass { authority, lifetime, clock: ClockReading { now, .. }, .. } = *pass;
         let mut new = authority.issue_service_certificate(account, lifetime, now)?;
-        if let Some(old) = self.kept.get(account) {
+        let old = self.kept.get(account).cloned();
+        if let Some(old) = &old {
             let is_refused = self.refused.contains(&old.serial);
             new.history.reissues = old.history.reissues.wrapping_add(u32::from(is_refused));
             let earlier = old.with_earlier().filter(|one| one.is_accepted(now));
             new.history.earlier = earlier.take(MAX_EARLIER).collect();
         }
         pass.inspector.check(&new, &authority.trust_domain().workload(account), now)?;
-        let old = self.kept.get(account).map(|old| &**old);
-        if self.store.replace_service_certificate(old, &new)? {
-            let new = Arc::new(new);
-            self.kept.insert(account.clone(), Arc::clone(&new));
+        Ok(RenewedCertificate { old, new: Arc::new(new) })
+    }
+
+    /// Uses a new certificate, if the store has it. If another control plane was faster, all publish its certificate.
+    fn keep(
+        &mut self,
+        new: Arc<ServiceCertificate>,
+        kept: Result<bool, StoreError>,
+        pass: &Pass<'_>,
+    ) -> Result<Arc<ServiceCertificate>, KeepError> {
+        let account = new.account.clone();
+        if kept? {
+            self.kept.insert(account, Arc::clone(&new));
             return Ok(new);
         }
-        // Another control plane was faster: all publish its certificate.
-        self.reread(account)?;
-        let stored = self.kept.get(account).cloned();
-        let is_usable =
-            |one: &Arc<_>| pass.is_fit(one, account, now) && !self.refused.contains(&one.serial);
+        self.reread(&account)?;
+        let stored = self.kept.get(&account).cloned();
+        let is_usable = |one: &Arc<_>| {
+            pass.is_fit(one, &account, pass.clock.now) && !self.refused.contains(&one.serial)
+        };
         stored.filter(is_usable).ok_or(KeepError::Outrun)
     }
 }

@@ -107,9 +107,12 @@ impl HealthTable {
         Ok(())
     }
 
-    /// Forgets the report of a proxy, because a newer one has come to a peer.
-    pub(crate) fn give_way(&self, id: ProxyId) {
-        self.reports.lock().forget(id, &BTreeSet::new());
+    /// Forgets the report of a proxy if it is older than one that has come to a peer, whose age is given.
+    pub(crate) fn give_way(&self, id: ProxyId, age: Duration, now: Instant) {
+        let mut reports = self.reports.lock();
+        if reports.by_proxy.get(&id).is_some_and(|known| now - known.received > age) {
+            reports.forget(id, &BTreeSet::new());
+        }
     }
 
     /// Whether there is a report of a proxy.

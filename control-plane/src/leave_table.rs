@@ -95,25 +95,32 @@ impl LeaveTable {
 
     /// Follows the marks of peers: adopts one that began then, and ends one that a peer has ended. `returned` are the begins
     /// of those that peers have ended. `process_starts` and `is_connected` are as in [`Self::leave`].
+    ///
+    /// A mark whose peer has vanished becomes one of this table: its machine may be stopped. Then its begin is returned, for
+    /// the note of this control plane.
     pub(super) fn follow(
         &self,
         id: ProxyId,
         (leaving_since, returned): (Option<Timestamp>, &BTreeSet<Timestamp>),
         (process_starts, is_connected): (u64, bool),
         now: Instant,
-    ) {
+    ) -> Option<Timestamp> {
         let mut marks = self.marks.lock();
         let own = marks.since.get(&id).copied();
-        let is_adopted = marks.details.get(&id).is_some_and(|known| known.is_adopted);
+        let known = marks.details.get(&id).copied();
         let leaving_since = leaving_since.filter(|since| !returned.contains(since));
-        match (own, leaving_since) {
-            (Some(own), _) if returned.contains(&own) => {
+        match (own.zip(known), leaving_since) {
+            (Some((own, _)), _) if returned.contains(&own) => {
                 self.end(&mut marks, id);
-                marks.newly_ended.remove(&id);
             }
-            (Some(_), None) if is_adopted => {
-                self.end(&mut marks, id);
-                marks.newly_ended.remove(&id);
+            (Some((own, known)), None) if known.is_adopted => {
+                let ends = now + MARK_LIFETIME;
+                marks.set(id, Details { is_adopted: false, ends, ..known });
+                return Some(own);
+            }
+            // Both control planes got the request: the earlier mark is that of both.
+            (Some((own, _)), Some(since)) if since < own => {
+                marks.since.insert(id, since);
             }
             (None, Some(since)) if marks.ended.get(&id) != Some(&since) => {
                 let change = self.next_change();
@@ -126,6 +133,7 @@ impl LeaveTable {
             }
             _ => {}
         }
+        None
     }
 
     /// The marks that have ended here since the last call, by the begins of these marks.
@@ -135,11 +143,11 @@ impl LeaveTable {
         newly.into_iter().filter_map(|id| Some((id, *marks.ended.get(&id)?))).collect()
     }
 
-    /// The adopted marks, each with its begin and the number of its change.
-    pub(super) fn adopted(&self) -> Vec<(ProxyId, Timestamp, u64)> {
+    /// All marks, each with its begin and the number of its change.
+    pub(super) fn all(&self) -> Vec<(ProxyId, Timestamp, u64)> {
         let marks = self.marks.lock();
-        let adopted = marks.details.iter().filter(|(_, known)| known.is_adopted);
-        adopted.filter_map(|(id, known)| Some((*id, *marks.since.get(id)?, known.change))).collect()
+        let all = marks.details.iter();
+        all.filter_map(|(id, known)| Some((*id, *marks.since.get(id)?, known.change))).collect()
     }
 
     /// Ends the mark of a proxy. Returns whether it had one.
@@ -291,33 +299,45 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn leave_at_a_peer_is_adopted_until_one_of_both_ends_it() {
         let (table, begin) = (LeaveTable::default(), Instant::now());
-        let since = Timestamp::UNIX_EPOCH;
+        let second = |second| Timestamp::from_second(second).unwrap();
         let none = BTreeSet::new();
         let follow = |leaving, returned: &BTreeSet<_>| {
             table.follow(id(1), (leaving, returned), (1, true), begin);
             table.since(id(1))
         };
-        assert_eq!(follow(Some(since), &none), Some(since));
+        assert_eq!(follow(Some(second(1)), &none), Some(second(1)));
         // The peer knows whether its request is repeated.
         table.expire(begin + MARK_LIFETIME * 9, |_| true);
-        assert_eq!(table.since(id(1)), Some(since));
-        assert_eq!(table.adopted().len(), 1);
-        // The peer has ended it.
-        assert_eq!(follow(None, &none), None);
-        assert_eq!(table.take_ended(), []);
+        assert_eq!(table.since(id(1)), Some(second(1)));
+        // The peer has ended it. What the note of another peer still has is not adopted again.
+        assert_eq!(follow(None, &[second(1)].into()), None);
+        assert_eq!(table.take_ended(), [(id(1), second(1))]);
+        assert_eq!(follow(Some(second(1)), &none), None);
         // This control plane ends one: the peer's is not adopted again.
-        let later = since + jiff::SignedDuration::from_secs(9);
-        assert_eq!(follow(Some(later), &none), Some(later));
+        assert_eq!(follow(Some(second(2)), &none), Some(second(2)));
         table.note_streams(id(1), &news(1, 2), || true, begin);
-        assert_eq!(table.take_ended(), [(id(1), later)]);
-        assert_eq!(follow(Some(later), &none), None);
-        // A peer ends one that this control plane has from a request.
-        let now = later + jiff::SignedDuration::from_secs(9);
-        table.leave(id(1), 2, true, now, begin);
-        assert_eq!(follow(None, &none), Some(now));
-        assert_eq!(follow(None, &[now].into()), None);
-        assert_eq!(table.take_ended(), []);
-        assert_eq!(follow(Some(now), &[now].into()), None);
+        assert_eq!(table.take_ended(), [(id(1), second(2))]);
+        assert_eq!(follow(Some(second(2)), &none), None);
+        // Both got the request: the earlier one counts, and a peer ends it.
+        table.leave(id(1), 2, true, second(4), begin);
+        assert_eq!(follow(Some(second(3)), &none), Some(second(3)));
+        assert_eq!(table.all().len(), 1);
+        assert_eq!(follow(None, &[second(3)].into()), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn leave_of_a_vanished_peer_stays_for_a_stopped_machine() {
+        let (table, begin) = (LeaveTable::default(), Instant::now());
+        let (since, none) = (Timestamp::UNIX_EPOCH, BTreeSet::new());
+        let follow = |leaving| table.follow(id(1), (leaving, &none), (0, false), begin);
+        assert_eq!(follow(Some(since)), None);
+        assert_eq!(follow(None), Some(since), "this control plane notes it now");
+        table.expire(begin + MARK_LIFETIME * 3, |_| false);
+        assert_eq!(table.since(id(1)), Some(since), "the machine is stopped");
+        // The peer is back, with the same mark.
+        assert_eq!(follow(Some(since)), None);
+        table.expire(begin + MARK_LIFETIME * 9, |_| true);
+        assert_eq!(table.since(id(1)), None, "its Envoy is connected, and repeats no request");
     }
 
     #[tokio::test(start_paused = true)]

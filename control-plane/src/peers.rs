@@ -10,7 +10,7 @@
 mod notes;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ironmesh_catalog::ProxyId;
@@ -38,6 +38,8 @@ pub(crate) struct Peers {
     own: Mutex<OwnNotes>,
     received: Mutex<PeerNotes>,
     changes: watch::Sender<()>,
+    /// Whether the notes of peers are current; none without an exchange.
+    exchange: OnceLock<Arc<PeerExchange>>,
 }
 
 impl Peers {
@@ -51,6 +53,11 @@ impl Peers {
         self.own.lock().retain(is_in_use);
     }
 
+    /// Whether the notes of peers are current, or there are no peers. Otherwise they may lack anything.
+    pub(crate) fn is_current(&self) -> bool {
+        self.exchange.get().is_none_or(|exchange| exchange.failure().is_none())
+    }
+
     /// What all peers note about a proxy.
     pub(crate) fn view(&self, id: ProxyId) -> PeerView {
         self.received.lock().view(id)
@@ -58,7 +65,7 @@ impl Peers {
 
     /// Whether the callers at all peers have ACKed the leave of a proxy that began then.
     pub(crate) fn have_acked_leave(&self, id: ProxyId, since: Timestamp) -> bool {
-        self.received.lock().have_acked_leave(id, since)
+        self.is_current() && self.received.lock().have_acked_leave(id, since)
     }
 
     /// Notifies of changed notes of peers.
@@ -79,7 +86,16 @@ impl Peers {
 
     /// The host names of the peers that publish a different revision of policy, or whose proxies have not ACKed it.
     pub(crate) fn behind(&self, revision: &str) -> Vec<String> {
+        if !self.is_current() {
+            return vec!["unknown, since etcd cannot be used".to_owned()];
+        }
         self.received.lock().behind(revision)
+    }
+
+    /// Uses this exchange. Before its first success, nothing is known of peers.
+    pub(crate) fn exchange_by(&self, exchange: &Arc<PeerExchange>) {
+        // It is set once, before anything is read.
+        let _ = self.exchange.set(Arc::clone(exchange));
     }
 
     /// Publishes and follows until `shutdown`. `convergence` is that of this control plane.

@@ -147,6 +147,10 @@ pub(crate) struct Reconciler {
     merged_health: MergedHealth,
     /// The revoked proxies of the last pass.
     revoked: Records,
+    /// The records of the last pass.
+    examined: Records,
+    /// The time of the newest report to a peer about the ports of each proxy that accept callers.
+    served_at: BTreeMap<ProxyId, Timestamp>,
     endpoints: Endpoints,
     /// The findings about reports of endpoints providers.
     endpoints_findings: Vec<Finding>,
@@ -238,6 +242,8 @@ impl Reconciler {
             peers: Arc::default(),
             merged_health: MergedHealth::default(),
             revoked: Records::new(),
+            examined: Records::new(),
+            served_at: BTreeMap::new(),
             endpoints: Endpoints::new(store, endpoints)?,
             endpoints_findings: Vec::new(),
             acceptances: requests,
@@ -466,6 +472,7 @@ impl Reconciler {
         self.mark_unreachable();
         let waiting = self.refused_certificates(is_tick, now);
         let (records, revoked) = (self.register.records(), self.register.revoked());
+        self.clear_unreachable(&records, is_tick);
         self.forget_unused(&records, is_tick);
         self.leaves.expire(Instant::now(), |id| self.peers.connection(id).is_some());
         self.health.expire(Instant::now());
@@ -540,6 +547,7 @@ impl Reconciler {
         self.serving.retain(|id| records.contains_key(&id));
         self.health.retain(|id| records.contains_key(&id));
         self.peers.retain(|id| records.contains_key(&id));
+        self.served_at.retain(|id, _| records.contains_key(id));
         self.findings.send_if_modified(|all| {
             let before = all.len();
             all.retain(|id, _| records.contains_key(id));

@@ -158,9 +158,12 @@ pub async fn start(
     )?;
     reconciler.follow_settings(reloads.clone());
     let peers = Arc::<Peers>::default();
+    if let Some(exchange) = &exchange {
+        peers.exchange_by(exchange);
+    }
     reconciler.follow_shared(Arc::clone(&shared_changes), Arc::clone(&peers));
     let (state_watch, state_findings) =
-        StateWatch::new(Arc::clone(&store), etcd_store, Arc::clone(&hub));
+        StateWatch::new(Arc::clone(&store), etcd_store.zip(exchange.clone()), Arc::clone(&hub));
     let audit = Arc::new(Audit::new(mesh.trust_domain.clone(), feeds.snapshot.clone()));
     let xds_addresses = XdsAddresses {
         listener: xds_listener.local_addr()?,

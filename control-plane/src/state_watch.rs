@@ -13,7 +13,7 @@ use ironmesh_catalog::{Finding, codes};
 use ironmesh_store::{
     DatabaseFileFault, HighWaterFault, QuarantinedRecord, RecordStore as _, Store, StoreHealth,
 };
-use ironmesh_store_etcd::EtcdStore;
+use ironmesh_store_etcd::{EtcdStore, PeerExchange};
 use ironmesh_xds_server::Hub;
 use jiff::Timestamp;
 use tokio::sync::watch;
@@ -36,7 +36,7 @@ const NAMED: usize = 10;
 /// The task that watches the control plane's own state.
 pub(crate) struct StateWatch {
     store: Arc<Store>,
-    etcd: Option<Arc<EtcdStore>>,
+    etcd: Option<(Arc<EtcdStore>, Arc<PeerExchange>)>,
     hub: Arc<Hub>,
     outage: Option<Outage>,
     findings: watch::Sender<Vec<Finding>>,
@@ -53,7 +53,7 @@ impl StateWatch {
     /// Creates the watch and the channel of its findings.
     pub(crate) fn new(
         store: Arc<Store>,
-        etcd: Option<Arc<EtcdStore>>,
+        etcd: Option<(Arc<EtcdStore>, Arc<PeerExchange>)>,
         hub: Arc<Hub>,
     ) -> (Self, watch::Receiver<Vec<Finding>>) {
         let findings = watch::Sender::default();
@@ -89,8 +89,9 @@ impl StateWatch {
         let path = self.store.path();
         let since = self.outage.as_ref().map_or(now, |outage| outage.since);
         let mut found = store_findings(&health, &path.display().to_string(), since);
-        let condition = self.etcd.as_ref().map(|etcd| etcd.condition());
-        found.extend(condition.iter().flat_map(etcd_findings));
+        if let Some((etcd, exchange)) = &self.etcd {
+            found.extend(etcd_findings(&etcd.condition(), exchange.failure()));
+        }
         found.extend(unknown_authority(&self.hub));
         found.extend(differing_clock(&self.hub));
         self.findings.send_if_modified(|findings| {

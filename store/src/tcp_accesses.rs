@@ -6,8 +6,10 @@ use imbl::ordmap::DiffItem;
 use ironmesh_catalog::{ServicePort, StoreError, TcpAccess, TcpAccesses};
 
 use crate::database::Failure;
-use crate::mesh_state::{MeshState, json, put, remove};
-use crate::record_store::{RecordChange, TableName, commit_parts};
+use crate::mesh_state::{MeshState, expected, json, put, remove};
+use crate::record_store::{
+    RecordBytes, RecordChange, RecordError, TableName, Versioned, commit_parts,
+};
 
 pub(crate) const TCP_ACCESSES: TableName = TableName("tcp_accesses");
 
@@ -15,25 +17,43 @@ pub(crate) const TCP_ACCESSES: TableName = TableName("tcp_accesses");
 const WITHDRAWALS: &str = "withdrawals";
 
 impl MeshState {
-    /// Stores the accesses to TCP service ports in place of `stored`, which are those that were stored or read last.
-    pub fn put_tcp_accesses(
+    /// Stores the accesses to TCP service ports in place of `stored`, which are those that were stored or read last. Returns
+    /// whether it does: not if another control plane has stored different ones of a port meanwhile.
+    pub fn replace_tcp_accesses(
         &self,
         stored: &TcpAccesses,
         accesses: &TcpAccesses,
-    ) -> Result<(), StoreError> {
-        let write = || -> Result<(), Failure> {
+    ) -> Result<bool, StoreError> {
+        let write = || -> Result<bool, Failure> {
             let mut changes = changes(stored, accesses)?;
+            // What is not authentic was not read, so the difference does not have it.
+            let stale = self.records.quarantined(TCP_ACCESSES);
+            for change in &mut changes {
+                if stale.contains(&change.key) {
+                    continue;
+                }
+                let found = self.records.get(TCP_ACCESSES, &change.key)?;
+                if !is_stored(stored, &change.key, found.as_ref())? {
+                    return Ok(false);
+                }
+                change.expected = expected(found.map(|found| found.version));
+            }
             let written: BTreeSet<String> =
                 changes.iter().map(|change| change.key.clone()).collect();
-            // What is not authentic was not read, so the difference does not have it.
-            let stale = self.records.quarantined(TCP_ACCESSES).into_iter();
             changes.extend(
-                stale.filter(|key| !written.contains(key)).map(|key| remove(TCP_ACCESSES, key)),
+                stale
+                    .into_iter()
+                    .filter(|key| !written.contains(key))
+                    .map(|key| remove(TCP_ACCESSES, key)),
             );
             for part in commit_parts(&changes) {
-                self.records.commit(part)?;
+                match self.records.commit(part) {
+                    Ok(_) => {}
+                    Err(RecordError::Conflict(_)) => return Ok(false),
+                    Err(error) => return Err(error.into()),
+                }
             }
-            Ok(())
+            Ok(true)
         };
         write().map_err(|e| StoreError::new("store TCP callers", e))
     }
@@ -59,6 +79,24 @@ impl MeshState {
         };
         read().map_err(|e| StoreError::new("read TCP callers", e))
     }
+}
+
+/// Whether the record at a key is as in `stored`.
+fn is_stored(
+    stored: &TcpAccesses,
+    key: &str,
+    found: Option<&Versioned<RecordBytes>>,
+) -> Result<bool, Failure> {
+    if key == WITHDRAWALS {
+        let count: Option<u64> =
+            found.map(|found| serde_json::from_slice(&found.value)).transpose()?;
+        // The count may be that of a port, if its own record is not authentic.
+        return Ok(count.is_none_or(|count| count <= stored.withdrawals));
+    }
+    let access: Option<(ServicePort, TcpAccess)> =
+        found.map(|found| serde_json::from_slice(&found.value)).transpose()?;
+    let known = key.parse().ok().and_then(|port: ServicePort| stored.ports.get(&port));
+    Ok(access.as_ref().map(|(_, access)| access) == known)
 }
 
 /// The changes of records that lead from `stored` to `accesses`.

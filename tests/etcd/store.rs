@@ -28,7 +28,7 @@ impl Key {
         Self(tempfile::Builder::new().prefix("ironmesh-test-").tempdir().unwrap())
     }
 
-    fn load(&self) -> KeyEncryptionKey {
+    pub(crate) fn load(&self) -> KeyEncryptionKey {
         KeyEncryptionKey::load_or_create(&self.0.path().join("kek"), false).unwrap()
     }
 
@@ -357,7 +357,7 @@ async fn stalled_etcd_delays_one_commit_and_the_others_fail_at_once() {
     relay.set(Mode::WithholdAnswers);
     let error = put(&store, "a", "2").unwrap_err();
     assert!(matches!(error, RecordError::Unavailable(_)), "{error}");
-    assert!(store.condition().unavailable.is_some(), "the next commit would wait as long");
+    assert!(store.condition().blocked().is_some(), "the next commit would wait as long");
     let again = put(&store, "a", "3").unwrap_err();
     assert!(matches!(again, RecordError::Unavailable(_)), "{again}");
     relay.set(Mode::Forward);

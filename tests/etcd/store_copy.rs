@@ -2,7 +2,7 @@
 
 use ironmesh_etcd::EtcdOptions;
 use ironmesh_store::{RecordError, RecordStore as _};
-use ironmesh_store_etcd::{EtcdStoreError, EtcdStoreOptions, StoreCondition, check_user};
+use ironmesh_store_etcd::{EtcdStoreError, EtcdStoreOptions, StoreCondition, check_user, init};
 use ironmesh_tests::{Etcd, eventually};
 use tokio::task::block_in_place;
 
@@ -110,16 +110,54 @@ async fn user_that_may_read_beside_the_prefix_is_rejected() {
     let error = checked.unwrap_err();
     assert!(matches!(error, EtcdStoreError::UnlimitedUser(_)), "{error}");
     let secured = Etcd::start_three().await.unwrap();
-    let of_user = |user: &str| EtcdOptions {
-        ca: Some(secured.file("ca.pem")),
-        identity: Some((
-            secured.file(&format!("{user}.pem")),
-            secured.file(&format!("{user}.key")),
-        )),
-        ..options(secured.endpoint(0), PREFIX)
-    };
     for (user, is_limited) in [("root", false), ("mesh", true), ("stranger", true)] {
-        let checked = block_in_place(|| check_user(of_user(user)));
+        let checked = block_in_place(|| check_user(of_user(&secured, user)));
         assert_eq!(checked.is_ok(), is_limited, "{user}: {checked:?}");
     }
+}
+
+/// Options of the store as a user of an etcd with TLS.
+fn of_user(etcd: &Etcd, user: &str) -> EtcdOptions {
+    let file = |kind: &str| etcd.file(&format!("{user}.{kind}"));
+    EtcdOptions {
+        ca: Some(etcd.file("ca.pem")),
+        identity: Some((file("pem"), file("key"))),
+        ..options(etcd.endpoint(0), PREFIX)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn denied_writes_are_reported_while_the_commits_of_others_arrive() {
+    let Some(etcd) = Etcd::start_three().await else { return };
+    let key = Key::new();
+    let open = |user: &str| {
+        let etcd = of_user(&etcd, user);
+        key.open_with(EtcdStoreOptions { etcd, ..Key::options(String::new()) }).unwrap()
+    };
+    block_in_place(|| init(of_user(&etcd, "store"), &key.load(), "default", "cp1")).unwrap();
+    let (store, other) = (open("store"), open("root"));
+    put(&store, "a", "1").unwrap();
+    let prefix = "/ironmesh/default/state/";
+    let grant = async |permission: &str| {
+        let grant = ["role", "grant-permission", "state", "--prefix=true", permission, prefix];
+        etcd.ctl(&grant).await;
+    };
+    grant("read").await;
+    // With a value that it should repair.
+    etcd.ctl(&["put", "/ironmesh/default/state/foreign", "x"]).await;
+    eventually("the denied writes to be reported", async || {
+        let _ = put(&store, "a", "2");
+        store.condition().not_writable.ok_or("they are not")
+    })
+    .await;
+    assert!(store.condition().blocked().unwrap().contains("does not allow"));
+    put(&other, "a", "3").unwrap();
+    wait_for(&store, "a", "3").await;
+    grant("readwrite").await;
+    eventually("the end of it to be noticed without a commit", async || {
+        let condition = store.condition();
+        (condition == StoreCondition::default()).then_some(()).ok_or(condition)
+    })
+    .await;
+    put(&store, "a", "4").unwrap();
 }

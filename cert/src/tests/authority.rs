@@ -22,6 +22,21 @@ fn authority_is_unchanged_after_a_restart() {
 }
 
 #[test]
+fn two_control_planes_sign_with_one_intermediate() {
+    let store = MemoryStore::default();
+    let mut one = Authority::open(&store, &trust_domain(), now()).unwrap();
+    let mut other = Authority::open(&store, &trust_domain(), now()).unwrap();
+    assert!(!other.follow(&store, now()).unwrap());
+    let due = one.intermediate_renew_at();
+    assert!(one.renew_intermediate(&store, due).unwrap());
+    // The other one is outrun, and uses what is stored.
+    assert!(other.renew_intermediate(&store, due).unwrap());
+    assert_eq!(one.intermediate(), other.intermediate());
+    assert!(!one.follow(&store, due).unwrap());
+    assert!(!other.renew_intermediate(&store, due).unwrap());
+}
+
+#[test]
 fn root_and_intermediate_have_the_required_extensions() {
     let authority = authority();
     let pems = [authority.trust_bundle().roots, authority.intermediate().to_owned()];

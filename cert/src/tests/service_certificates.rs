@@ -268,3 +268,29 @@ fn refused_certificate_is_replaced_once_and_remembered() {
     let earlier: Vec<_> = renewed.history.earlier.iter().map(|one| &*one.serial).collect();
     assert!(earlier.is_empty() || earlier == [&*new.serial], "{earlier:?}");
 }
+
+#[test]
+fn certificate_of_a_faster_control_plane_is_used_by_both() {
+    let mut mesh = Mesh::new();
+    // Another control plane of the mesh, on the same store, which issues first each time.
+    let mut other = ServiceCertificates::open(mesh.store.clone()).unwrap();
+    let accounts: BTreeSet<_> = [account("a"), account("b")].into();
+    for hours in [0, 20] {
+        let clock = ClockReading { now: mesh.at(hours), steady_for: Duration::ZERO };
+        let ensured = other.ensure(&accounts, &mesh.authority, DAY, clock).unwrap();
+        assert!(ensured.failures.is_empty());
+        assert_eq!(mesh.ensure(&["a", "b"], hours), (true, vec![]));
+        assert_eq!(mesh.certificates.current(), other.current());
+    }
+    // It follows what is stored later, without a renewal that is due.
+    let before = mesh.serial("a");
+    let serials = before.iter().cloned().collect();
+    assert!(other.refuse(serials));
+    let clock = ClockReading { now: mesh.at(21), steady_for: Duration::ZERO };
+    assert!(other.ensure(&accounts, &mesh.authority, DAY, clock).unwrap().changed);
+    assert!(mesh.certificates.reread(&account("a")).unwrap());
+    assert!(!mesh.certificates.reread(&account("b")).unwrap());
+    assert_eq!(mesh.ensure(&["a", "b"], 21), (true, vec![]));
+    assert_ne!(mesh.serial("a"), before);
+    assert_eq!(mesh.certificates.current(), other.current());
+}

@@ -54,7 +54,7 @@ impl MachineEnrollment {
             self.record_leave(id, peer, None, None, now);
         }
         let (mut convergence, register) = (self.convergence.clone(), Arc::clone(&self.register));
-        let peers = Arc::clone(&self.peers);
+        let (peers, leaves) = (Arc::clone(&self.peers), Arc::clone(&self.leaves));
         let present = leave_result(&convergence.borrow_and_update(), &peers, &register, id, mark);
         let wait = Box::pin(async move {
             let is_acked = |convergence: &Convergence| convergence.has_acked_leave(id, mark.change);
@@ -62,10 +62,13 @@ impl MachineEnrollment {
             let all = async {
                 // (An error means that the control plane stops.)
                 let _ = convergence.wait_for(is_acked).await;
-                while !peers.have_acked_leave(id, mark.since) && news.changed().await.is_ok() {}
+                let since = || leaves.since(id).unwrap_or(mark.since);
+                while !peers.have_acked_leave(id, since()) && news.changed().await.is_ok() {}
             };
             // (The result tells whether they have.)
             let _ = timeout(LEAVE_WAIT, all).await;
+            // Of two control planes that got the request, the earlier one has begun it.
+            let mark = LeaveMark { since: leaves.since(id).unwrap_or(mark.since), ..mark };
             let result = leave_result(&convergence.borrow(), &peers, &register, id, mark);
             if !result.acked {
                 tracing::warn!(proxy = %id, laggards = ?result.laggards, "leave is not ACKed by all callers");

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Actor, CertificateStore, JournalEntry, JournalKind, JournalSubject, ServiceAccount,
-    ServiceCertificate, ServiceName, StoreError,
+    Actor, CertificateStore, JournalEntry, JournalKind, JournalSubject, RenewedCertificate,
+    ServiceAccount, ServiceCertificate, ServiceName, StoreError,
 };
 use ironmesh_store::MeshState;
 use jiff::Timestamp;
@@ -120,5 +120,19 @@ impl CertificateStore for RecordedCertificates {
             self.journal.record_issued(CertificateHolder::Account(new.account.clone()), 1);
         }
         Ok(is_kept)
+    }
+
+    fn replace_service_certificates(
+        &self,
+        renewed: &[RenewedCertificate],
+    ) -> Vec<Result<bool, StoreError>> {
+        let results = self.state.replace_service_certificates(renewed);
+        for (one, result) in renewed.iter().zip(&results) {
+            if matches!(result, Ok(true)) {
+                let account = one.new.account.clone();
+                self.journal.record_issued(CertificateHolder::Account(account), 1);
+            }
+        }
+        results
     }
 }

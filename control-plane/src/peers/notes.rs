@@ -34,6 +34,9 @@ pub(crate) struct ProxyNote {
     /// The health of its applications, as it was reported to the control plane.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) health: Vec<(ServicePort, Arc<PortHealth>)>,
+    /// When a report changed that health.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) health_at: Option<Timestamp>,
     /// The newest report of its agent about the ports that accept callers, if the proxy is connected to another control
     /// plane.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,6 +67,8 @@ pub(crate) struct PeerView {
     /// Whether the proxy is connected to a peer.
     pub(crate) is_connected: bool,
     pub(crate) health: Vec<(ServicePort, Arc<PortHealth>)>,
+    /// When a report changed that health.
+    pub(crate) health_at: Option<Timestamp>,
     /// The newest report about the ports that accept callers.
     pub(crate) serving: Option<ServingNote>,
     pub(crate) leaving_since: Option<Timestamp>,
@@ -228,18 +233,13 @@ impl PeerNotes {
     pub(super) fn view(&self, id: ProxyId) -> PeerView {
         let none = BTreeMap::new();
         let notes = self.notes.get(&id).unwrap_or(&none);
-        // The newest state, so that all control planes choose the same.
-        let newest = |note: &&ProxyNote| {
-            let states = note.health.iter().flat_map(|(_, port)| port.values());
-            states.map(|state| state.since).max()
-        };
+        // The newest report, so that all control planes choose the same.
         let with_health = notes.values().filter(|note| !note.health.is_empty());
+        let newest = with_health.max_by_key(|note| note.health_at);
         PeerView {
             is_connected: notes.values().any(|note| note.connected_since.is_some()),
-            health: with_health
-                .max_by_key(newest)
-                .map(|note| note.health.clone())
-                .unwrap_or_default(),
+            health: newest.map(|note| note.health.clone()).unwrap_or_default(),
+            health_at: newest.and_then(|note| note.health_at),
             serving: notes
                 .values()
                 .filter_map(|note| note.serving.as_ref())

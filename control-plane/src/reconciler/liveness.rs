@@ -70,6 +70,16 @@ impl ProxyLiveness {
         !self.is_serving || self.grace_ends.is_some()
     }
 
+    /// Whether a proxy is connected to this control plane.
+    pub(super) fn is_connected_here(&self, proxy: ProxyId) -> bool {
+        self.connected.contains(&proxy)
+    }
+
+    /// Lets the time of all lost proxies start again: it is unknown whether they are connected elsewhere.
+    pub(super) fn restart_counting(&mut self, now: Instant) {
+        self.lost.values_mut().for_each(|lost| lost.counted_from = now);
+    }
+
     fn is_connected(&self, proxy: ProxyId) -> bool {
         self.connected.contains(&proxy) || self.connected_elsewhere.contains(&proxy)
     }
@@ -179,6 +189,10 @@ impl Reconciler {
             self.peers.note(id, |note| {
                 note.connected_since =
                     (news.streams > 0).then(|| note.connected_since.unwrap_or(now));
+                if news.streams > 0 {
+                    // This control plane decides by the reports that come here.
+                    note.serving = None;
+                }
             });
             if news.streams == 0 {
                 self.liveness.lost(id, Instant::now(), now);
@@ -225,6 +239,10 @@ impl Reconciler {
 
     /// Marks as unreachable the proxies that have been disconnected for long enough.
     pub(super) fn mark_unreachable(&mut self) {
+        if !self.peers.is_current() {
+            self.liveness.restart_counting(Instant::now());
+            return;
+        }
         let newly_unreachable = self.liveness.due(&self.register.records(), Instant::now());
         if newly_unreachable.is_empty() {
             return;

@@ -8,12 +8,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use imbl::ordmap::DiffItem;
-use ironmesh_catalog::{PortHealth, ProxyId, ReportedApplications, ServicePort};
+use ironmesh_catalog::text::chain;
+use ironmesh_catalog::{
+    JoinRecord, PortHealth, ProxyId, Records, ReportedApplications, ServicePort,
+};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::Reconciler;
-use crate::peers::PeerView;
+use crate::peers::{PeerView, ServingNote};
 
 /// How old the connection of an Envoy is before a report that came to a peer is about it: the report takes a second or two,
 /// and may be about its predecessor. Agents repeat it every second.
@@ -93,17 +96,26 @@ impl Reconciler {
         }
         for id in &changed {
             let (client, view) = (id.to_string(), self.peers.view(*id));
-            let PeerView { is_connected, health, serving, leaving_since, returned } = view;
+            let PeerView { is_connected, health_at, serving, leaving_since, returned, .. } = view;
             self.liveness.note_elsewhere(*id, is_connected, Instant::now(), now);
             let streams = self.hub.live_streams(&client);
             let envoy = (self.hub.process_starts(&client), !streams.is_empty());
-            self.leaves.follow(*id, (leaving_since, &returned), envoy, Instant::now());
-            if !health.is_empty() {
-                self.health.give_way(*id);
+            let taken_over =
+                self.leaves.follow(*id, (leaving_since, &returned), envoy, Instant::now());
+            if taken_over.is_some() {
+                self.peers.note(*id, |note| note.leaving_since = taken_over);
+            }
+            if let Some(at) = health_at {
+                let age = Duration::try_from(now.duration_since(at)).unwrap_or_default();
+                self.health.give_way(*id, age, Instant::now());
             }
             let newest = streams.iter().map(|stream| stream.since).max();
             let is_settled = newest.is_some_and(|since| since.elapsed() >= SETTLED_AFTER);
-            if let Some(serving) = serving.filter(|_| is_settled) {
+            let is_new = |serving: &ServingNote| {
+                is_settled && self.served_at.get(id).is_none_or(|applied| serving.at > *applied)
+            };
+            if let Some(serving) = serving.filter(is_new) {
+                self.served_at.insert(*id, serving.at);
                 self.serving.report(*id, serving.names, envoy.0);
             }
         }
@@ -131,6 +143,39 @@ impl Reconciler {
         self.revoked = revoked;
     }
 
+    /// Clears the marks of proxies that are connected here: another control plane may have set one a moment before it knew of
+    /// the connection. At a tick also those that could not be cleared before.
+    pub(super) fn clear_unreachable(&mut self, records: &Records, is_tick: bool) {
+        let is_wrong = |record: &Arc<JoinRecord>| {
+            record.unreachable_since.is_some() && self.liveness.is_connected_here(record.id)
+        };
+        let wrong: Vec<_> = if is_tick {
+            records
+                .values()
+                .filter(|record| is_wrong(record))
+                .map(|record| (record.id, None))
+                .collect()
+        } else {
+            let changed = self.examined.diff(records).filter_map(|item| match item {
+                DiffItem::Add(_, record) | DiffItem::Update { new: (_, record), .. } => {
+                    Some(record)
+                }
+                DiffItem::Remove(..) => None,
+            });
+            changed.filter(|record| is_wrong(record)).map(|record| (record.id, None)).collect()
+        };
+        self.examined = records.clone();
+        if wrong.is_empty() {
+            return;
+        }
+        if let Err(error) = self.register.set_unreachable(&wrong) {
+            tracing::error!(
+                error = chain(&error),
+                "cannot store which proxies are reachable again"
+            );
+        }
+    }
+
     /// Tells peers which leaves have ended here.
     pub(super) fn note_leaves(&self) {
         for (id, since) in self.leaves.take_ended() {
@@ -141,10 +186,10 @@ impl Reconciler {
         }
     }
 
-    /// Tells peers which of their leaves all callers here have ACKed.
+    /// Tells peers which leaves all callers here have ACKed.
     pub(super) fn note_acked_leaves(&self) {
         let convergence = self.convergence.borrow();
-        for (id, since, change) in self.leaves.adopted() {
+        for (id, since, change) in self.leaves.all() {
             if convergence.has_acked_leave(id, change) {
                 self.peers.note(id, |note| note.acked_leave = Some(since));
             }
@@ -157,7 +202,10 @@ impl Reconciler {
         let differing = self.merged_health.replace_own(&self.health.current());
         for id in &differing {
             let health = self.merged_health.own_of(*id);
-            self.peers.note(*id, |note| note.health = health);
+            self.peers.note(*id, |note| {
+                note.health_at = (!health.is_empty()).then(Timestamp::now);
+                note.health = health;
+            });
         }
         let changed = std::mem::take(&mut self.merged_health.changed);
         for id in changed.into_iter().chain(differing).collect::<BTreeSet<_>>() {

@@ -19,7 +19,8 @@ use parking_lot::Mutex;
 use super::convergence::Generations;
 use ironmesh_catalog::text::chain;
 
-/// How often certificate revocation lists are signed, each time after those that another control plane has stored.
+/// How often certificate revocation lists are signed, or TCP accesses stored, each time after those that another control plane
+/// has stored.
 const MAX_ATTEMPTS: usize = 4;
 
 /// The inputs of a snapshot that other components own.
@@ -354,18 +355,32 @@ impl SnapshotBuilder {
             self.is_access_unstored = false;
             return;
         }
-        *new = new.agreeing_with(before, &self.stored_accesses);
-        if !is_own_change || *new == self.stored_accesses {
-            return;
-        }
-        let stored = self.state.put_tcp_accesses(&self.stored_accesses, new);
-        self.is_access_unstored = stored.is_err();
-        match stored {
-            Ok(()) => self.stored_accesses = new.clone(),
-            Err(error) => {
-                tracing::error!(error = chain(&error), "cannot store the TCP authorization");
+        let derived = new.clone();
+        for _ in 0..MAX_ATTEMPTS {
+            *new = derived.agreeing_with(before, &self.stored_accesses);
+            if !is_own_change || *new == self.stored_accesses {
+                self.is_access_unstored = false;
+                return;
+            }
+            let stored = match self.state.replace_tcp_accesses(&self.stored_accesses, new) {
+                Ok(true) => {
+                    self.is_access_unstored = false;
+                    self.stored_accesses = new.clone();
+                    return;
+                }
+                // Another control plane was faster.
+                Ok(false) => self.state.tcp_accesses(),
+                Err(error) => Err(error),
+            };
+            match stored {
+                Ok(stored) => self.stored_accesses = stored,
+                Err(error) => {
+                    tracing::error!(error = chain(&error), "cannot store the TCP authorization");
+                    break;
+                }
             }
         }
+        self.is_access_unstored = true;
     }
 
     /// The shared certificates of an account that peers may still accept.

@@ -2,18 +2,47 @@
 
 use ironmesh_catalog::{Finding, codes};
 use ironmesh_store_etcd::StoreCondition;
+use jiff::{SignedDuration, Timestamp};
 
 use super::NAMED;
 
-/// The findings about the condition of a store in etcd.
-pub(super) fn etcd_findings(condition: &StoreCondition) -> Vec<Finding> {
-    let StoreCondition { unavailable, foreign, damage, rolled_back_to, copy_failure } = condition;
+/// How long the exchange with the other control planes may fail before it is a finding: a lost connection is normal.
+const EXCHANGE_PATIENCE: SignedDuration = SignedDuration::from_secs(10);
+
+/// The findings about the condition of a store in etcd, and about the exchange with the other control planes: since when it
+/// fails, and why.
+pub(super) fn etcd_findings(
+    condition: &StoreCondition,
+    exchange: Option<(Timestamp, String)>,
+) -> Vec<Finding> {
+    let StoreCondition { unavailable, not_writable, foreign, damage, rolled_back_to, copy_failure } =
+        condition;
     let mut found = Vec::new();
     if let Some((since, problem)) = unavailable {
         let words = format!("the store in etcd cannot be used since {since:.0}: {problem}");
         found.push(Finding::error(codes::STORE_UNAVAILABLE, None, words).help(
             "restore the quorum of etcd, or the network to it: the control plane tries again all the time and needs no \
              restart. Proxies keep running. Until then no proxy is enrolled or revoked, and no certificate is renewed",
+        ));
+    }
+    if let Some((since, problem)) = not_writable {
+        let words = format!("etcd stores nothing since {since:.0}: {problem}");
+        found.push(Finding::error(codes::STORE_UNAVAILABLE, None, words).help(
+            "look at the alarms of etcd (`etcdctl alarm list`), at its disks, and at the role of the control planes; the \
+             control plane tries again every two seconds. Proxies keep running. Until then no proxy is enrolled or revoked, \
+             and no certificate is renewed",
+        ));
+    }
+    let is_long = |(since, _): &(Timestamp, String)| {
+        Timestamp::now().duration_since(*since) > EXCHANGE_PATIENCE
+    };
+    if let Some((since, problem)) = exchange.filter(is_long) {
+        let words = format!(
+            "this control plane knows nothing of the others since {since:.0}: their notes in etcd cannot be exchanged: {problem}"
+        );
+        found.push(Finding::error(codes::STORE_UNAVAILABLE, None, words).help(
+            "grant the role of the control planes read and write permission below `leases/` of the prefix, too. Until then no \
+             proxy is marked unreachable, drains wait their full time, and health that was reported elsewhere is missing",
         ));
     }
     if let Some(damage) = damage {
@@ -60,22 +89,35 @@ pub(super) fn etcd_findings(condition: &StoreCondition) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use jiff::Timestamp;
-
     use super::*;
 
     #[test]
     fn each_condition_of_etcd_is_a_finding() {
-        assert_eq!(etcd_findings(&StoreCondition::default()), []);
+        assert_eq!(etcd_findings(&StoreCondition::default(), None), []);
+        let recent = Some((Timestamp::now(), "a lost connection".to_owned()));
+        assert_eq!(etcd_findings(&StoreCondition::default(), recent), []);
         let condition = StoreCondition {
             unavailable: Some((Timestamp::UNIX_EPOCH, "no leader".to_owned())),
+            not_writable: Some((Timestamp::UNIX_EPOCH, "no space left".to_owned())),
             foreign: ["/m/state/x".to_owned()].into(),
             damage: Some("the head is missing".to_owned()),
             rolled_back_to: Some(7),
             copy_failure: Some("disk full".to_owned()),
         };
-        let found = etcd_findings(&condition);
+        let exchange = Some((Timestamp::UNIX_EPOCH, "denied".to_owned()));
+        let found = etcd_findings(&condition, exchange);
         let found: Vec<_> = found.iter().map(|one| (one.code.0, one.is_error())).collect();
-        assert_eq!(found, [(706, true), (707, true), (707, false), (708, true), (709, false)]);
+        assert_eq!(
+            found,
+            [
+                (706, true),
+                (706, true),
+                (706, true),
+                (707, true),
+                (707, false),
+                (708, true),
+                (709, false)
+            ]
+        );
     }
 }

@@ -31,7 +31,9 @@ impl Worker {
                     return Ok(());
                 }
                 let mut queue = self.shared.queue.lock();
-                if queue.is_empty() && view.mirror.foreign().is_empty() {
+                // While etcd stores nothing, a repair waits for the probe of the next tick.
+                let may_repair = self.shared.condition.lock().not_writable.is_none();
+                if queue.is_empty() && (!may_repair || view.mirror.foreign().is_empty()) {
                     return Ok(());
                 }
                 let by = (self.writer.as_str(), Timestamp::now());
@@ -47,10 +49,17 @@ impl Worker {
                 }
             };
             if let Some(commit) = commit {
-                let sent = self.send(session, commit, accepted).await;
-                if sent.is_err() {
-                    self.put_back(conflicts.into_iter().map(|(request, _)| request).collect());
-                    return sent;
+                match self.send(session, commit, accepted).await {
+                    Ok(true) => {}
+                    // The next tick tries again whether etcd stores anything.
+                    Ok(false) => {
+                        self.put_back(conflicts.into_iter().map(|(request, _)| request).collect());
+                        return Ok(());
+                    }
+                    Err(end) => {
+                        self.put_back(conflicts.into_iter().map(|(request, _)| request).collect());
+                        return Err(end);
+                    }
                 }
             }
             self.answer_conflicts(session, conflicts).await;
@@ -86,12 +95,14 @@ impl Worker {
         }
     }
 
+    /// Sends a transaction, and answers its requests. Returns false if etcd has rejected it for another reason than an
+    /// outdated head.
     async fn send(
         &mut self,
         session: &mut Session,
         commit: PreparedCommit,
         requests: Vec<Request<Reply>>,
-    ) -> Result<(), SessionEnd> {
+    ) -> Result<bool, SessionEnd> {
         let head = self.shared.view.lock().mirror.layout().head().to_owned();
         let is_last = Condition::Modified { key: head, revision: commit.expected };
         let writes = commit.writes.iter().map(|(key, value)| match value {
@@ -104,15 +115,16 @@ impl Worker {
                 let PreparedCommit { head, changes, writes, .. } = commit;
                 self.shared.apply(VerifiedCommit { head, modified: done.revision, changes });
                 self.shared.view.lock().mirror.note_repaired(writes.keys());
+                self.shared.note_writable();
                 for request in requests {
                     request.reply.send(Ok(version));
                 }
-                Ok(())
+                Ok(true)
             }
             Ok(_) => {
                 self.is_outdated_at = Some(commit.expected);
                 self.put_back(requests);
-                Ok(())
+                Ok(true)
             }
             Err(error @ SessionError::Unavailable(_)) => {
                 self.unsettled = Some(Unsettled { commit, requests });
@@ -121,11 +133,27 @@ impl Worker {
             // Nothing was stored.
             Err(error) => {
                 let error = self.cluster.error(error).to_string();
+                self.shared.note_not_writable(&error);
                 for request in requests {
                     request.reply.send(Err(RecordError::Unavailable(error.clone().into())));
                 }
+                Ok(false)
+            }
+        }
+    }
+
+    /// Tries whether etcd stores anything again, with a commit without changes, if it did not before.
+    pub(crate) async fn probe_writes(&self, session: &mut Session) -> Result<(), SessionEnd> {
+        let is_blocked = self.shared.condition.lock().not_writable.is_some();
+        if !is_blocked || self.unsettled.is_some() {
+            return Ok(());
+        }
+        match self.send_fence(session).await {
+            Err(SessionEnd::Failed(error)) if !matches!(error, SessionError::Unavailable(_)) => {
+                self.shared.note_not_writable(&self.cluster.error(error).to_string());
                 Ok(())
             }
+            sent => sent,
         }
     }
 
@@ -192,6 +220,8 @@ impl Worker {
             .filter_map(|(key, value)| Some(Write::Put { key, value: value?, lease: None }));
         // If this answer is lost too, the next look at the head tells.
         let done = session.transact(vec![is_last], writes.collect()).await?;
+        // Also if the head is another one by now: etcd has stored that.
+        self.shared.note_writable();
         if done.succeeded {
             self.shared.apply(VerifiedCommit { head, modified: done.revision, changes });
         }

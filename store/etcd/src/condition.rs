@@ -9,6 +9,8 @@ use jiff::Timestamp;
 pub struct StoreCondition {
     /// Since when and why etcd cannot be used. Reads continue from the last verified state; commits fail at once.
     pub unavailable: Option<(Timestamp, String)>,
+    /// Since when and why etcd stores nothing, although it answers.
+    pub not_writable: Option<(Timestamp, String)>,
     /// The keys of etcd that a client other than the control planes of the mesh has written. They have no effect.
     pub foreign: BTreeSet<String>,
     /// Why what etcd has now is not a state that control planes of the mesh made. Reads continue from the last verified
@@ -23,7 +25,8 @@ pub struct StoreCondition {
 impl StoreCondition {
     /// Why nothing can be stored now; none if commits are possible.
     pub fn blocked(&self) -> Option<String> {
-        let unavailable = self.unavailable.as_ref().map(|(_, problem)| problem.clone());
+        let unavailable = self.unavailable.as_ref().or(self.not_writable.as_ref());
+        let unavailable = unavailable.map(|(_, problem)| problem.clone());
         let older = self.rolled_back_to.map(|found| {
             format!("etcd went back to revision {found}, older than what this control plane has")
         });

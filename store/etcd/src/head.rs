@@ -80,6 +80,14 @@ impl Head {
         self.commit == commit || self.recent.contains(&commit)
     }
 
+    /// Whether this head is later than `known`, in the same history. If so many commits were made since that it cannot tell,
+    /// it counts as such, unless the history is doubtful: it has been an older one before.
+    pub(crate) fn follows(&self, known: &Self, is_doubtful: bool) -> bool {
+        let commits_since = self.revision.saturating_sub(known.revision);
+        let can_tell = commits_since <= RECENT as u64;
+        commits_since > 0 && (self.includes(known.commit) || !can_tell && !is_doubtful)
+    }
+
     /// The value of the key of the head.
     pub(crate) fn seal(&self, cipher: &RecordCipher, key: &str) -> Result<Vec<u8>, CipherFault> {
         let json = serde_json::to_vec(self).map_err(|_| CipherFault)?;
@@ -95,5 +103,32 @@ impl Head {
         let (version, json) = cipher.open(key, sealed)?;
         let head: Self = serde_json::from_slice(&json).map_err(|_| SealedFault::NotAuthentic)?;
         if head.revision == version.0 { Ok(head) } else { Err(SealedFault::NotAuthentic) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The heads of a history, with so many commits after the first.
+    fn history(first: &Head, commits: usize) -> Vec<Head> {
+        let next = |head: &Head| head.next((0, SetDigest::default()), "cp", Timestamp::UNIX_EPOCH);
+        std::iter::successors(Some(first.clone()), |head| Some(next(head)))
+            .take(commits + 1)
+            .collect()
+    }
+
+    #[test]
+    fn head_follows_one_of_its_own_history_alone() {
+        let heads = history(&Head::empty("cp", Timestamp::UNIX_EPOCH), RECENT + 5);
+        let [first, last] = [&heads[2], &heads[RECENT + 2]];
+        assert!(last.follows(first, false) && last.follows(first, true));
+        assert!(!first.follows(last, false) && !first.follows(first, false));
+        // Another history from the same beginning, which has more commits than what is known.
+        let forked = history(&heads[1], RECENT + 5);
+        assert!(!forked[3].follows(first, false));
+        // So many commits later, it cannot be told: doubtful is what was older before.
+        let beyond = &forked[RECENT + 3];
+        assert!(beyond.follows(first, false) && !beyond.follows(first, true));
     }
 }

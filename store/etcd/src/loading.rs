@@ -138,7 +138,8 @@ fn compare(
     if cipher.mesh() != found_cipher.mesh() {
         return Err(EtcdStoreError::NewMesh { known });
     }
-    let is_older = found.revision < known || found.revision == known && found.commit != copy.commit;
+    let is_same = found.revision == known && found.commit == copy.commit;
+    let is_older = !is_same && !found.follows(copy, false);
     if is_older && !accepts_older {
         return Err(EtcdStoreError::Older { found: found.revision, known });
     }

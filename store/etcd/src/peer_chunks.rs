@@ -87,6 +87,14 @@ impl PeerChunks {
         peer.chunks.insert(chunk.to_owned(), (version.0, Some(content.as_slice().into())));
     }
 
+    /// Continues after a time without etcd, in which no sign of life could come: it counts for no control plane that was
+    /// alive when that time began.
+    pub(crate) fn resume(&mut self, since: Instant, now: Instant) {
+        for peer in self.peers.values_mut().filter(|peer| peer.is_alive(since)) {
+            peer.alive_at += now - since;
+        }
+    }
+
     /// Notes that etcd has these keys alone.
     pub(crate) fn retain(&mut self, layout: &Layout, keys: &BTreeSet<&str>) {
         for (id, peer) in &mut self.peers {
@@ -186,6 +194,25 @@ mod tests {
         assert_eq!(mesh.shown(), [(2, "3".to_owned())], "neither moved, forged nor its own");
         mesh.receive(&other, None);
         assert_eq!(mesh.shown(), []);
+    }
+
+    #[test]
+    fn time_without_etcd_counts_for_no_peer() {
+        let mut mesh = Mesh::new();
+        for (chunk, version) in [(SIGN_OF_LIFE, 1), ("a", 2)] {
+            mesh.publish(2, chunk, version);
+        }
+        mesh.now += SILENCE / 2;
+        let since = mesh.now;
+        mesh.now += SILENCE * 9;
+        mesh.chunks.resume(since, mesh.now);
+        mesh.publish(2, SIGN_OF_LIFE, 1);
+        assert_eq!(mesh.shown().len(), 1);
+        mesh.now += SILENCE / 2;
+        assert_eq!(mesh.shown(), [], "it has ended meanwhile");
+        mesh.chunks.resume(mesh.now, mesh.now + SILENCE);
+        mesh.now += SILENCE;
+        assert_eq!(mesh.shown(), [], "only those that were alive");
     }
 
     #[test]

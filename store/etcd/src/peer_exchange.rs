@@ -4,11 +4,13 @@
 //! it. The task owns its lease and its session; it never reads or writes a record of the mesh.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ironmesh_etcd::{Cluster, EtcdOptions, EventWatch, Session, SessionError, WatchNews, Write};
 use ironmesh_store::RecordVersion;
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
@@ -30,6 +32,9 @@ const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
 /// The interval of signs of life, with which the lease is renewed.
 const RENEW_INTERVAL: Duration = Duration::from_secs(4);
 
+/// How long the watch may not report the control plane's own signs of life.
+const LONGEST_SILENCE: Duration = Duration::from_secs(10);
+
 /// The pause after a failed session.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -44,6 +49,8 @@ pub struct PeerExchange {
     options: EtcdOptions,
     own: Mutex<OwnChunks>,
     peers: watch::Sender<Arc<PeerStates>>,
+    /// Since when and why nothing is exchanged.
+    failure: Mutex<Option<(Timestamp, String)>>,
 }
 
 #[derive(Debug, Default)]
@@ -66,7 +73,8 @@ impl EtcdStore {
         let layout = self.shared.view.lock().mirror.layout().clone();
         let (own, peers) = Default::default();
         let (id, shared) = (Uuid::new_v4(), Arc::clone(&self.shared));
-        Arc::new(PeerExchange { id, shared, layout, options, own, peers })
+        let failure = Mutex::new(Some((Timestamp::now(), "it has just begun".to_owned())));
+        Arc::new(PeerExchange { id, shared, layout, options, own, peers, failure })
     }
 }
 
@@ -82,6 +90,11 @@ impl PeerExchange {
         own.unpublished.insert(chunk.to_owned());
     }
 
+    /// Since when and why nothing is exchanged; none if what peers publish is current.
+    pub fn failure(&self) -> Option<(Timestamp, String)> {
+        self.failure.lock().clone()
+    }
+
     /// What the other control planes publish. While etcd cannot be used, it is what they published last.
     pub fn peers(&self) -> watch::Receiver<Arc<PeerStates>> {
         self.peers.subscribe()
@@ -91,23 +104,35 @@ impl PeerExchange {
     pub async fn run(&self) {
         let mut publication = None;
         let mut received = PeerChunks::new(self.id);
-        let mut endpoint = 0;
+        let (mut endpoint, mut ended) = (0, Instant::now());
         loop {
-            // Its files are read again for each session; the store reports those that cannot be read.
-            let session = match Cluster::open(self.options.clone()) {
+            // Its files are read again for each session.
+            let problem = match Cluster::open(self.options.clone()) {
                 Ok(mut cluster) => {
                     (0..endpoint).for_each(|_| cluster.rotate());
-                    cluster.session().await.ok()
+                    match cluster.session().await {
+                        Ok(mut session) => {
+                            received.resume(ended, Instant::now());
+                            let end =
+                                self.exchange(&mut session, &mut publication, &mut received).await;
+                            ended = Instant::now();
+                            cluster.error(end).to_string()
+                        }
+                        Err(error) => error.to_string(),
+                    }
                 }
-                Err(_) => None,
+                Err(error) => error.to_string(),
             };
-            if let Some(mut session) = session {
-                // The store reports an etcd that cannot be used.
-                let _ = self.exchange(&mut session, &mut publication, &mut received).await;
-            }
+            self.note_failure(&problem);
             endpoint = (endpoint + 1) % self.options.endpoints.len().max(1);
             sleep(PAUSE).await;
         }
+    }
+
+    fn note_failure(&self, problem: &str) {
+        let mut failure = self.failure.lock();
+        let (_, last) = failure.get_or_insert_with(|| (Timestamp::now(), String::new()));
+        problem.clone_into(last);
     }
 
     /// Ends the lease, so that the others need not wait for its end.
@@ -119,12 +144,25 @@ impl PeerExchange {
         let _ = session.remove(&prefix, &prefix).await;
     }
 
+    /// Exchanges until the session fails, and returns why.
     async fn exchange(
         &self,
         session: &mut Session,
         publication: &mut Option<Publication>,
         received: &mut PeerChunks,
-    ) -> Result<(), SessionError> {
+    ) -> SessionError {
+        match self.try_exchange(session, publication, received).await {
+            Ok(never) => match never {},
+            Err(error) => error,
+        }
+    }
+
+    async fn try_exchange(
+        &self,
+        session: &mut Session,
+        publication: &mut Option<Publication>,
+        received: &mut PeerChunks,
+    ) -> Result<Infallible, SessionError> {
         let prefix = self.layout.peers().to_owned();
         let (stored, revision) = session.list_in_pages(&prefix, PAGE).await?;
         received.retain(&self.layout, &stored.iter().map(|one| one.key.as_str()).collect());
@@ -133,6 +171,8 @@ impl PeerExchange {
             received.receive(&self.shared.cipher, &self.layout, value, Instant::now());
         }
         let mut watch = session.watch_prefix(&prefix, revision + 1).await?;
+        let own_sign = self.layout.peer_key(self.id, SIGN_OF_LIFE);
+        let mut seen_at = Instant::now();
         let mut ticks = interval(PUBLISH_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -140,6 +180,11 @@ impl PeerExchange {
             tokio::select! {
                 news = next(&mut watch) => {
                     for event in news? {
+                        if event.key == own_sign {
+                            // The watch reports what is written, and all that was written before.
+                            seen_at = Instant::now();
+                            *self.failure.lock() = None;
+                        }
                         let value = (event.key.as_str(), event.value.as_deref());
                         received.receive(&self.shared.cipher, &self.layout, value, Instant::now());
                     }
@@ -147,6 +192,10 @@ impl PeerExchange {
                 _ = ticks.tick() => {
                     self.publish(session, publication).await?;
                     received.forget(Instant::now());
+                    if seen_at.elapsed() > LONGEST_SILENCE {
+                        let problem = "the watch reports nothing any more";
+                        return Err(SessionError::Unavailable(problem.to_owned()));
+                    }
                 }
             }
         }

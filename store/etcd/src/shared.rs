@@ -7,6 +7,7 @@ use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 use ironmesh_store::{RecordCipher, RecordError, RecordVersion, RecordWatchSender, TableName};
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -48,6 +49,19 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// Notes that etcd stores nothing. A transaction that succeeds ends it.
+    pub(crate) fn note_not_writable(&self, problem: &str) {
+        let mut condition = self.condition.lock();
+        let (_, last) =
+            condition.not_writable.get_or_insert_with(|| (Timestamp::now(), String::new()));
+        problem.clone_into(last);
+    }
+
+    /// Notes that etcd has stored something.
+    pub(crate) fn note_writable(&self) {
+        self.condition.lock().not_writable = None;
+    }
+
     /// Takes a commit over, one's own or one of another control plane.
     pub(crate) fn apply(&self, commit: VerifiedCommit) {
         let mut quarantined = self.quarantined.lock();

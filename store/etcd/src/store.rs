@@ -12,7 +12,6 @@ use ironmesh_store::{
     KeyedRecords, Order, RecordAddress, RecordBytes, RecordChange, RecordError, RecordStore,
     RecordVersion, RecordVisitor, RecordWatch, TableName, Versioned, check_changes,
 };
-use jiff::Timestamp;
 use tokio::time::Instant;
 
 use crate::batch::{MAX_BYTES, MAX_CHANGES, Request};
@@ -153,10 +152,8 @@ impl RecordStore for EtcdStore {
             Ok(outcome) => outcome,
             Err(RecvTimeoutError::Timeout) => {
                 let problem = format!("etcd has not answered within {} s", LONGEST_WAIT.as_secs());
-                // Further commits fail at once, until etcd answers: no caller waits again and again.
-                let mut condition = self.shared.condition.lock();
-                let unavailable = || (Timestamp::now(), problem.clone());
-                condition.unavailable.get_or_insert_with(unavailable);
+                // Further commits fail at once, until etcd stores one: no caller waits again and again.
+                self.shared.note_not_writable(&problem);
                 Err(RecordError::Unavailable(problem.into()))
             }
             Err(RecvTimeoutError::Disconnected) => {

@@ -131,7 +131,10 @@ impl Worker {
             tokio::select! {
                 news = watch.next() => self.receive(news)?,
                 () = self.shared.wake.notified() => {}
-                _ = ticks.tick() => self.compare_head(session).await?,
+                _ = ticks.tick() => {
+                    self.compare_head(session).await?;
+                    self.probe_writes(session).await?;
+                }
             }
             self.receive_rest(&mut watch).await?;
         }
@@ -214,8 +217,9 @@ impl Worker {
         let (damage, rolled_back_to) = if is_resumed {
             (None, None)
         } else {
+            let is_rolled_back = self.shared.condition.lock().rolled_back_to.is_some();
             match Mirror::load(&self.shared.cipher, layout, stored) {
-                Ok(mirror) if mirror.head().revision > known.revision => {
+                Ok(mirror) if mirror.head().follows(&known, is_rolled_back) => {
                     self.shared.view.lock().replace(mirror);
                     (None, None)
                 }

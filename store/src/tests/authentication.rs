@@ -169,7 +169,7 @@ fn edited_tcp_access_costs_one_port() {
     let store = State::new().open().unwrap();
     let state = mesh_state(&store);
     let (none, first) = (TcpAccesses::default(), accesses(&[(1, 1), (2, 5), (3, 1)]));
-    state.put_tcp_accesses(&none, &first).unwrap();
+    assert!(state.replace_tcp_accesses(&none, &first).unwrap());
     assert_eq!(state.tcp_accesses().unwrap(), first);
     edit(&store, TCP_ACCESSES, "shop/a|1");
     edit(&store, TCP_ACCESSES, "shop/a|3");
@@ -181,7 +181,7 @@ fn edited_tcp_access_costs_one_port() {
     assert_eq!(quarantined(&store), [at_port(1), at_port(3), withdrawals]);
     // The next write replaces or removes what is not authentic.
     let next = accesses(&[(1, 6), (2, 5)]);
-    state.put_tcp_accesses(&read, &next).unwrap();
+    assert!(state.replace_tcp_accesses(&read, &next).unwrap());
     assert_eq!(state.tcp_accesses().unwrap(), next);
     assert!(quarantined(&store).is_empty());
 }

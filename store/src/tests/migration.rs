@@ -116,7 +116,9 @@ fn older_formats_are_migrated_once_and_authenticated_since() {
             shared.put_authority(b"material").unwrap();
             shared.put_service_certificate(&certificate("shop/a", "1")).unwrap();
             shared.append_journal(&mut vec![entry.clone()]).unwrap();
-            shared.put_tcp_accesses(&accesses(&[]), &accesses(&[(1, 1), (2, 3)])).unwrap();
+            assert!(
+                shared.replace_tcp_accesses(&accesses(&[]), &accesses(&[(1, 1), (2, 3)])).unwrap()
+            );
             assert!(shared.replace_revocation_lists(None, &lists).unwrap());
             downgrade(&store, format);
             let raw = store.get_raw(JOIN_RECORDS, &record(1).id.to_string()).unwrap().unwrap();
@@ -166,7 +168,7 @@ fn values_edited_before_migration_are_refused() {
     shared.put_mesh(&domain, &TrustDomain::new(domain.clone())).unwrap();
     shared.put_authority(b"material").unwrap();
     shared.put_service_certificate(&certificate("shop/a", "1")).unwrap();
-    shared.put_tcp_accesses(&accesses(&[]), &accesses(&[(1, 1)])).unwrap();
+    assert!(shared.replace_tcp_accesses(&accesses(&[]), &accesses(&[(1, 1)])).unwrap());
     drop(shared);
     downgrade(&store, 3);
     for (table, key) in [
