@@ -156,7 +156,8 @@ async fn denied_writes_are_reported_while_the_commits_of_others_arrive() {
     grant("readwrite").await;
     eventually("the end of it to be noticed without a commit", async || {
         let condition = store.condition();
-        (condition == StoreCondition::default()).then_some(()).ok_or(condition)
+        anyhow::ensure!(condition == StoreCondition::default(), "{condition:?}");
+        Ok(())
     })
     .await;
     put(&store, "a", "4").unwrap();

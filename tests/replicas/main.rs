@@ -7,6 +7,7 @@
 )]
 
 mod azure;
+mod example;
 mod machine;
 mod outages;
 mod replicas;

@@ -100,10 +100,10 @@ impl Reconciler {
             self.liveness.note_elsewhere(*id, is_connected, Instant::now(), now);
             let streams = self.hub.live_streams(&client);
             let envoy = (self.hub.process_starts(&client), !streams.is_empty());
-            let taken_over =
+            let orphaned_since =
                 self.leaves.follow(*id, (leaving_since, &returned), envoy, Instant::now());
-            if taken_over.is_some() {
-                self.peers.note(*id, |note| note.leaving_since = taken_over);
+            if orphaned_since.is_some() {
+                self.peers.note(*id, |note| note.leaving_since = orphaned_since);
             }
             if let Some(at) = health_at {
                 let age = Duration::try_from(now.duration_since(at)).unwrap_or_default();

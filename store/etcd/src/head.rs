@@ -81,11 +81,11 @@ impl Head {
     }
 
     /// Whether this head is later than `known`, in the same history. If so many commits were made since that it cannot tell,
-    /// it counts as such, unless the history is doubtful: it has been an older one before.
-    pub(crate) fn follows(&self, known: &Self, is_doubtful: bool) -> bool {
+    /// it counts as such, unless an older one was seen before (`was_older`).
+    pub(crate) fn follows(&self, known: &Self, was_older: bool) -> bool {
         let commits_since = self.revision.saturating_sub(known.revision);
-        let can_tell = commits_since <= RECENT as u64;
-        commits_since > 0 && (self.includes(known.commit) || !can_tell && !is_doubtful)
+        let is_decidable = commits_since <= RECENT as u64;
+        commits_since > 0 && (self.includes(known.commit) || !is_decidable && !was_older)
     }
 
     /// The value of the key of the head.
@@ -127,7 +127,7 @@ mod tests {
         // Another history from the same beginning, which has more commits than what is known.
         let forked = history(&heads[1], RECENT + 5);
         assert!(!forked[3].follows(first, false));
-        // So many commits later, it cannot be told: doubtful is what was older before.
+        // So many commits later, it cannot be told.
         let beyond = &forked[RECENT + 3];
         assert!(beyond.follows(first, false) && !beyond.follows(first, true));
     }
