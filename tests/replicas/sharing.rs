@@ -139,6 +139,18 @@ async fn failure_of_a_control_plane_has_no_effect_on_traffic() {
     eventually("the other revision to be known", async || is_behind(&replicas.all[0]).await).await;
     replicas.all[1].write_policy("p.toml", &edited);
     json(&replicas.all[0], &["policy", "wait"]).await;
+    // What Envoys have got: another control plane has the same bytes, and sends nothing again.
+    let updates = async || {
+        let mut all = Vec::new();
+        for envoy in [&store, &buyer] {
+            let filter = r"(cds|lds|rds|sds)\..*update_success$|\.update_success$";
+            all.push(envoy.sum(filter).await);
+        }
+        all
+    };
+    wait_for_connections(&replicas, 2).await;
+    let before = updates().await;
+    assert!(before.iter().all(|count| *count > 0), "{before:?}");
     for number in [0, 1] {
         replicas.all[number].kill_control_plane().await;
         let survivor = &replicas.all[1 - number];
@@ -157,6 +169,7 @@ async fn failure_of_a_control_plane_has_no_effect_on_traffic() {
         wait_for_connections(&replicas, 2).await;
     }
     load.wait_for_requests(REQUESTS_PER_FAULT).await;
+    assert_eq!(updates().await, before, "a control plane has sent something again");
     let report = load.finish().await;
     report.assert_undisturbed();
     for envoy in [&store, &buyer] {
