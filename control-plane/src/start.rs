@@ -162,8 +162,12 @@ pub async fn start(
         peers.exchange_by(exchange);
     }
     reconciler.follow_shared(Arc::clone(&shared_changes), Arc::clone(&peers));
-    let (state_watch, state_findings) =
-        StateWatch::new(Arc::clone(&store), etcd_store.zip(exchange.clone()), Arc::clone(&hub));
+    let (state_watch, state_findings) = StateWatch::new(
+        Arc::clone(&store),
+        etcd_store.zip(exchange.clone()),
+        Arc::clone(&hub),
+        feeds.snapshot.clone(),
+    );
     let audit = Arc::new(Audit::new(mesh.trust_domain.clone(), feeds.snapshot.clone()));
     let xds_addresses = XdsAddresses {
         listener: xds_listener.local_addr()?,

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ironmesh_catalog::{Finding, codes};
+use ironmesh_catalog::{Finding, Snapshot, codes};
 use ironmesh_store::{
     DatabaseFileFault, HighWaterFault, QuarantinedRecord, RecordStore as _, Store, StoreHealth,
 };
@@ -38,6 +38,7 @@ pub(crate) struct StateWatch {
     store: Arc<Store>,
     etcd: Option<(Arc<EtcdStore>, Arc<PeerExchange>)>,
     hub: Arc<Hub>,
+    snapshot: watch::Receiver<Option<Arc<Snapshot>>>,
     outage: Option<Outage>,
     findings: watch::Sender<Vec<Finding>>,
 }
@@ -55,10 +56,11 @@ impl StateWatch {
         store: Arc<Store>,
         etcd: Option<(Arc<EtcdStore>, Arc<PeerExchange>)>,
         hub: Arc<Hub>,
+        snapshot: watch::Receiver<Option<Arc<Snapshot>>>,
     ) -> (Self, watch::Receiver<Vec<Finding>>) {
         let findings = watch::Sender::default();
         let receiver = findings.subscribe();
-        let mut watch = Self { store, etcd, hub, outage: None, findings };
+        let mut watch = Self { store, etcd, hub, snapshot, outage: None, findings };
         // The first answer to a client already has the findings of the start.
         watch.examine(Timestamp::now());
         (watch, receiver)
@@ -90,7 +92,10 @@ impl StateWatch {
         let since = self.outage.as_ref().map_or(now, |outage| outage.since);
         let mut found = store_findings(&health, &path.display().to_string(), since);
         if let Some((etcd, exchange)) = &self.etcd {
-            found.extend(etcd_findings(&etcd.condition(), exchange.failure()));
+            let expiry = self.snapshot.borrow().as_ref().and_then(|snapshot| {
+                snapshot.certificates.values().map(|certificate| certificate.not_after).min()
+            });
+            found.extend(etcd_findings(&etcd.condition(), exchange.failure(), expiry));
         }
         found.extend(unknown_authority(&self.hub));
         found.extend(differing_clock(&self.hub));

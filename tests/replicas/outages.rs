@@ -19,6 +19,9 @@ async fn outage_of_etcd_is_reported_and_ends_without_a_restart() {
             Ok(())
         })
         .await;
+        let status = mesh.run(&["status"]).await;
+        let status = String::from_utf8_lossy(&status.stdout).into_owned();
+        assert!(status.contains("the first service certificate expires at"), "{status}");
         // A certificate that was never used cannot be claimed, but what is stored is served.
         assert_eq!(mesh.readyz().await["ready"], true);
     }

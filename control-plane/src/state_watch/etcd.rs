@@ -10,23 +10,27 @@ use super::NAMED;
 const EXCHANGE_PATIENCE: SignedDuration = SignedDuration::from_secs(10);
 
 /// The findings about the condition of a store in etcd, and about the exchange with the other control planes: since when it
-/// fails, and why.
+/// fails, and why. `expiry` is when the first service certificate expires, if none is renewed.
 pub(super) fn etcd_findings(
     condition: &StoreCondition,
     exchange: Option<(Timestamp, String)>,
+    expiry: Option<Timestamp>,
 ) -> Vec<Finding> {
     let StoreCondition { unavailable, not_writable, foreign, damage, rolled_back_to, copy_failure } =
         condition;
+    let expiry = expiry
+        .map(|at| format!("; without it, the first service certificate expires at {at:.0}"))
+        .unwrap_or_default();
     let mut found = Vec::new();
     if let Some((since, problem)) = unavailable {
-        let words = format!("the store in etcd cannot be used since {since:.0}: {problem}");
+        let words = format!("the store in etcd cannot be used since {since:.0}: {problem}{expiry}");
         found.push(Finding::error(codes::STORE_UNAVAILABLE, None, words).help(
             "restore the quorum of etcd, or the network to it: the control plane tries again all the time and needs no \
              restart. Proxies keep running. Until then no proxy is enrolled or revoked, and no certificate is renewed",
         ));
     }
     if let Some((since, problem)) = not_writable {
-        let words = format!("etcd stores nothing since {since:.0}: {problem}");
+        let words = format!("etcd stores nothing since {since:.0}: {problem}{expiry}");
         found.push(Finding::error(codes::STORE_UNAVAILABLE, None, words).help(
             "look at the alarms of etcd (`etcdctl alarm list`), at its disks, and at the role of the control planes; the \
              control plane tries again every two seconds. Proxies keep running. Until then no proxy is enrolled or revoked, \
@@ -93,9 +97,9 @@ mod tests {
 
     #[test]
     fn each_condition_of_etcd_is_a_finding() {
-        assert_eq!(etcd_findings(&StoreCondition::default(), None), []);
+        assert_eq!(etcd_findings(&StoreCondition::default(), None, None), []);
         let recent = Some((Timestamp::now(), "a lost connection".to_owned()));
-        assert_eq!(etcd_findings(&StoreCondition::default(), recent), []);
+        assert_eq!(etcd_findings(&StoreCondition::default(), recent, None), []);
         let condition = StoreCondition {
             unavailable: Some((Timestamp::UNIX_EPOCH, "no leader".to_owned())),
             not_writable: Some((Timestamp::UNIX_EPOCH, "no space left".to_owned())),
@@ -105,7 +109,9 @@ mod tests {
             copy_failure: Some("disk full".to_owned()),
         };
         let exchange = Some((Timestamp::UNIX_EPOCH, "denied".to_owned()));
-        let found = etcd_findings(&condition, exchange);
+        let found = etcd_findings(&condition, exchange, Some(Timestamp::UNIX_EPOCH));
+        let says_when = |one: &Finding| one.message.ends_with("expires at 1970-01-01T00:00:00Z");
+        assert_eq!(found.iter().filter(|one| says_when(one)).count(), 2);
         let found: Vec<_> = found.iter().map(|one| (one.code.0, one.is_error())).collect();
         assert_eq!(
             found,
