@@ -147,7 +147,7 @@ pub(crate) enum Command {
     /// Enroll this machine, renew its certificate, and show its status
     #[command(subcommand)]
     Agent(AgentCommand),
-    /// Prepare the state folder of a control plane
+    /// Create the key-encryption key, and the store of a mesh in etcd
     #[command(subcommand)]
     Store(StoreCommand),
     /// Run and reload the Envoy of this machine

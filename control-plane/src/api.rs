@@ -329,6 +329,7 @@ impl ControlPlane for RunningControlPlane {
             register: Arc::clone(&self.register),
             policy: self.policy.clone(),
             feeds: self.feeds.clone(),
+            state_findings: self.state_findings.clone(),
             audit: Arc::clone(&self.audit),
             enrollment: Arc::clone(&self.enrollment_counters),
             health_discovery: Arc::clone(&self.health_discovery),

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ironmesh_catalog::Provider;
+use ironmesh_catalog::{Finding, Provider};
 use ironmesh_enrollment::EnrollmentCounters;
 use ironmesh_providers::GuardStatus;
 use ironmesh_xds_server::{CloseReason, ConnectionRejection, Counters, Hub};
@@ -31,6 +31,8 @@ pub(crate) struct Sources {
     pub(crate) register: Arc<Register>,
     pub(crate) policy: watch::Receiver<PolicyState>,
     pub(crate) feeds: StatusFeeds,
+    /// The findings about the control plane's own state.
+    pub(crate) state_findings: watch::Receiver<Vec<Finding>>,
     pub(crate) audit: Arc<Audit>,
     pub(crate) enrollment: Arc<EnrollmentCounters>,
     pub(crate) health_discovery: Arc<HealthDiscovery>,
@@ -59,7 +61,8 @@ impl Collector for Sources {
         let nacked: usize = inactive_resources.values().map(|one| one.nacked.len()).sum();
         let withheld: usize = inactive_resources.values().map(|one| one.withheld.len()).sum();
         drop(inactive_resources);
-        let mesh_findings = self.feeds.mesh_findings.borrow().len();
+        let mesh_findings =
+            self.feeds.mesh_findings.borrow().len() + self.state_findings.borrow().len();
         let proxy_findings: usize = self.feeds.findings.borrow().values().map(Vec::len).sum();
         let gauges = [
             ("ready", "Whether xDS is served", usize::from(*self.feeds.ready.borrow())),
@@ -77,7 +80,11 @@ impl Collector for Sources {
                 "Resources withheld from proxies because others NACK them",
                 withheld,
             ),
-            ("mesh_findings", "Findings about the mesh as a whole", mesh_findings),
+            (
+                "mesh_findings",
+                "Findings about the mesh as a whole, and the state of the control plane",
+                mesh_findings,
+            ),
             ("proxy_findings", "Findings about what single proxies request", proxy_findings),
         ];
         for (name, help, value) in gauges {

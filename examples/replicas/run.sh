@@ -139,7 +139,7 @@ for keys in state leases; do
     show "etcdctl role grant-permission mesh --prefix=true readwrite /ironmesh/default/$keys/"
 done
 show "etcdctl user add ironmesh --no-password && etcdctl user grant-role ironmesh mesh"
-etcdctl user add root --no-password >/dev/null && etcdctl user grant-role root root >/dev/null
+show "etcdctl user add root --no-password && etcdctl user grant-role root root"
 show "etcdctl auth enable"
 
 say "The store of the mesh, once; the same key for all control planes; and three control planes"

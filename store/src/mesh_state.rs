@@ -151,7 +151,7 @@ impl MeshState {
         }
     }
 
-    /// Stores a value in place of one of this version. Returns whether it does: not if the record has another one now.
+    /// Stores a value in place of one of this version. Returns whether it does: not if the record has a different version now.
     pub(crate) fn replace(
         &self,
         table: TableName,

@@ -1,7 +1,7 @@
 //! Control planes while etcd is down, and after it was put back to an older state.
 
-use ironmesh_tests::eventually;
 use ironmesh_tests::xds::ProxyClient;
+use ironmesh_tests::{eventually, get_once};
 
 use crate::replicas::{Replicas, codes};
 
@@ -22,6 +22,12 @@ async fn outage_of_etcd_is_reported_and_ends_without_a_restart() {
         let status = mesh.run(&["status"]).await;
         let status = String::from_utf8_lossy(&status.stdout).into_owned();
         assert!(status.contains("the first service certificate expires at"), "{status}");
+        let metrics = get_once(mesh.admin(), "/metrics", &[]).await.unwrap();
+        let is_counted = |line: &str| {
+            let count = line.strip_prefix("ironmesh_mesh_findings ");
+            count.and_then(|count| count.parse::<u32>().ok()).is_some_and(|count| count > 0)
+        };
+        assert!(metrics.text().lines().any(is_counted), "an alert needs it: {}", metrics.text());
         // A certificate that was never used cannot be claimed, but what is stored is served.
         assert_eq!(mesh.readyz().await["ready"], true);
     }
@@ -64,5 +70,5 @@ async fn control_plane_with_another_key_does_not_start() {
     let output = other.run(&["serve"]).await;
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success(), "{error}");
-    assert!(error.contains("sealed by another key-encryption key"), "{error}");
+    assert!(error.contains("sealed with a different key-encryption key"), "{error}");
 }

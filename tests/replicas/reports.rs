@@ -4,12 +4,10 @@ use http::StatusCode;
 use ironmesh_tests::{App, Envoy, Load, ProxyOptions, REQUESTS_PER_FAULT, eventually, get_once};
 
 use crate::machine::Machine;
-use crate::replicas::Replicas;
+use crate::replicas::{POLICY, Replicas};
 
-const POLICY: &str = r#"
-[[service]]
-name = "store"
-ports = [{ name = "web", port = 80, protocol = "http", target_port = 8080 }]
+/// The health check of the service, which its table precedes.
+const HEALTH: &str = r#"
 [service.health]
 http = { path = "/healthz" }
 interval = "1s"
@@ -17,16 +15,7 @@ timeout = "1s"
 unhealthy_threshold = 2
 healthy_threshold = 2
 [[service]]
-name = "buyer"
-[[http_route_group]]
-name = "all"
-matches = [{ name = "all" }]
-[[traffic_target]]
-name = "buyers"
-destination = { name = "store" }
-sources = [{ name = "buyer" }]
-rules = [{ kind = "HTTPRouteGroup", name = "all" }]
-"#;
+name = "buyer""#;
 
 /// Waits until the buyer uses this many endpoints.
 async fn wait_for_healthy(buyer: &Envoy, count: u64) {
@@ -40,7 +29,8 @@ async fn wait_for_healthy(buyer: &Envoy, count: u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reports_to_one_control_plane_count_at_the_other() {
-    let Some(replicas) = Replicas::start_with(2, POLICY, |addresses, number| {
+    let policy = POLICY.replace("[[service]]\nname = \"buyer\"", HEALTH);
+    let Some(replicas) = Replicas::start_with(2, &policy, |addresses, number| {
         // Envoys of machines that enroll at the first control plane connect to the second.
         vec![addresses[1 - number]]
     })

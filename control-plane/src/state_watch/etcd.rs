@@ -42,10 +42,10 @@ pub(super) fn etcd_findings(
     };
     if let Some((since, problem)) = exchange.filter(is_long) {
         let words = format!(
-            "this control plane knows nothing of the others since {since:.0}: their notes in etcd cannot be exchanged: {problem}"
+            "notes of the other control planes have not been exchanged since {since:.0}: {problem}"
         );
         found.push(Finding::error(codes::STORE_UNAVAILABLE, None, words).help(
-            "grant the role of the control planes read and write permission below `leases/` of the prefix, too. Until then no \
+            "if etcd is down, restore it; if the message names a permission, grant read and write below `leases/` of the prefix. Until then no \
              proxy is marked unreachable, drains wait their full time, and health that was reported elsewhere is missing",
         ));
     }

@@ -220,7 +220,7 @@ impl Worker {
             .filter_map(|(key, value)| Some(Write::Put { key, value: value?, lease: None }));
         // If this answer is lost too, the next look at the head tells.
         let done = session.transact(vec![is_last], writes.collect()).await?;
-        // Also if the head is another one by now: etcd has stored that.
+        // Also if a different head was there: etcd has stored that one.
         self.shared.note_writable();
         if done.succeeded {
             self.shared.apply(VerifiedCommit { head, modified: done.revision, changes });

@@ -25,8 +25,8 @@ pub enum EtcdStoreError {
     NotInitialized(String),
     /// The state was sealed under another key-encryption key.
     #[error(
-        "the store in etcd was sealed by another key-encryption key (id {found}) than this one (id {own}): use the key \
-         of the other control planes"
+        "the store in etcd was sealed with a different key-encryption key (id {found}; this control plane has {own}): \
+         copy the key from a control plane that works"
     )]
     OtherKey {
         /// The key of the store.
@@ -53,12 +53,14 @@ pub enum EtcdStoreError {
         fault: SealedFault,
     },
     /// What etcd has is not a state that control planes of the mesh made.
-    #[error("etcd was changed by others, or is damaged: {0}: restore etcd from a backup")]
+    #[error(
+        "the store in etcd was changed by a different client, or is damaged: {0}: restore etcd from a backup"
+    )]
     Damaged(String),
     /// The user in etcd may do more than the mesh needs, or etcd has no access control.
     #[error(
         "etcd lets this user read outside of `{0}/`: enable access control in etcd (`etcdctl auth enable`), and give the \
-         control planes a user of their own with a role for that prefix alone"
+         control planes a user of their own, with a role for `{0}/state/` and `{0}/leases/` only"
     )]
     UnlimitedUser(String),
     /// etcd has an older state than this control plane had.
@@ -75,8 +77,8 @@ pub enum EtcdStoreError {
     },
     /// The state in etcd was initialized again.
     #[error(
-        "the store in etcd is a new one, and this control plane had revision {known} of an earlier one: restore etcd from a \
-         backup, or remove the folder `local` of the state folder if that is a new mesh"
+        "the store in etcd was created again, and this control plane had revision {known} of an earlier one: restore etcd from a \
+         backup; if the mesh is new on purpose, move the folder `local` of the state folder away"
     )]
     NewMesh {
         /// The revision of the copy.
@@ -84,7 +86,7 @@ pub enum EtcdStoreError {
     },
     /// The copy on this machine is damaged, or not that of this mesh.
     #[error(
-        "the copy of the store in `{}` cannot be used: {reason}: remove it while etcd can be reached", path.display()
+        "the copy of the store in `{}` cannot be used: {reason}: while etcd can be reached, move the file away and start again", path.display()
     )]
     Copy {
         /// Its file.
