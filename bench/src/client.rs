@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
-use h2::{RecvStream, SendStream};
+use h2::{Ping, PingPong, RecvStream, SendStream};
 use parking_lot::Mutex;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use crate::envoy::{Outgoing, SimulatedEnvoy};
 use crate::identity::Identity;
@@ -26,8 +27,8 @@ use crate::totals::{Totals, Watch};
 pub(crate) struct FleetCommand {
     /// The number of the command. A new number means a new connection.
     pub(crate) epoch: u64,
-    /// The server; `None` disconnects.
-    pub(crate) target: Option<SocketAddr>,
+    /// The servers. Each client begins with a different one, and tries the next after a loss; none disconnects.
+    pub(crate) targets: Arc<[SocketAddr]>,
     /// Whether clients start fresh, without resources.
     pub(crate) is_fresh: bool,
     pub(crate) faults: Faults,
@@ -85,12 +86,14 @@ impl Client {
     /// Follows commands until the fleet is dropped.
     pub(crate) async fn run(self, mut commands: watch::Receiver<FleetCommand>) {
         let mut begun = 0;
+        let mut losses = 0;
         loop {
             let command = commands.borrow_and_update().clone();
             let epoch = command.epoch;
             let is_new = |command: &FleetCommand| command.epoch != epoch;
             let mut is_lost = false;
-            if let Some(target) = command.target {
+            let next = (self.index + losses).checked_rem(command.targets.len());
+            if let Some(target) = next.and_then(|next| command.targets.get(next).copied()) {
                 if command.is_fresh && epoch != begun {
                     self.envoy.lock().forget();
                 }
@@ -99,6 +102,7 @@ impl Client {
                 self.totals.left(self.index);
                 if let Err(error) = end {
                     self.totals.lost(&error);
+                    losses += 1;
                     is_lost = true;
                 }
             }
@@ -115,6 +119,13 @@ impl Client {
         RECONNECT_WITHIN * u32::try_from(self.index % 100).unwrap_or(0) / 100
     }
 
+    async fn handshake(&self, target: SocketAddr) -> anyhow::Result<TlsStream<TcpStream>> {
+        let tcp = TcpStream::connect(target).await?;
+        tcp.set_nodelay(true)?;
+        let connector = TlsConnector::from(Arc::clone(self.identity.tls()));
+        Ok(connector.connect(ServerName::try_from("control-plane")?, tcp).await?)
+    }
+
     /// Runs one connection to its end. Returns `Ok` on a new command.
     async fn connect(
         &self,
@@ -122,15 +133,16 @@ impl Client {
         command: &FleetCommand,
         commands: &mut watch::Receiver<FleetCommand>,
     ) -> anyhow::Result<()> {
-        let tcp = timeout(CONNECT_DEADLINE, TcpStream::connect(target)).await??;
-        tcp.set_nodelay(true)?;
-        let connector = TlsConnector::from(Arc::clone(self.identity.tls()));
-        let name = ServerName::try_from("control-plane")?;
-        let tls = timeout(CONNECT_DEADLINE, connector.connect(name, tcp)).await??;
+        // With other servers to try, as Envoy does with the bootstrap of a mesh.
+        let deadline = if command.targets.len() > 1 { CONNECT_TIMEOUT } else { CONNECT_DEADLINE };
+        let tls = timeout(deadline, self.handshake(target)).await??;
         // The window sizes of Envoy: a storm must not wait for window updates.
         let mut http = h2::client::Builder::new();
         http.initial_window_size(16 << 20).initial_connection_window_size(24 << 20);
         let (sender, mut connection) = http.handshake::<_, Bytes>(tls).await?;
+        let keepalive = connection.ping_pong().map(keep_alive);
+        let keepalive = keepalive.context("a connection has one source of pings")?;
+        tokio::pin!(keepalive);
         let mut sender = sender.ready().await?;
         let request = http::Request::post(format!("http://control-plane{}", self.variant.path()))
             .header("te", "trailers")
@@ -156,6 +168,7 @@ impl Client {
             let due = stream.queue.front().map(|next| next.due);
             tokio::select! {
                 end = &mut connection => { end?; bail!("the connection was closed") }
+                error = &mut keepalive => return Err(error),
                 headers = &mut response, if body.is_none() => {
                     body = Some(headers?.into_body());
                     // A resumed client that lacks nothing receives no response.
@@ -188,6 +201,18 @@ impl Client {
                     stream.answer_silenced()?;
                 }
             }
+        }
+    }
+}
+
+/// Sends pings as often as Envoy does with the bootstrap of a mesh. Returns when one is not answered.
+async fn keep_alive(mut pings: PingPong) -> anyhow::Error {
+    loop {
+        sleep(KEEPALIVE_INTERVAL).await;
+        match timeout(KEEPALIVE_TIMEOUT, pings.ping(Ping::opaque())).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => return error.into(),
+            Err(_) => return anyhow::anyhow!("no answer to a ping"),
         }
     }
 }
@@ -303,4 +328,9 @@ impl Stream<'_> {
 const RECONNECT_WITHIN: Duration = Duration::from_millis(500);
 /// The time limit of a connection or a handshake. In a storm they queue.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(60);
+/// The same if there are further servers: `connect_timeout` of the bootstrap.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// `connection_keepalive` of the bootstrap.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 const SLOW: Duration = Duration::from_secs(3);

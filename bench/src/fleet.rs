@@ -85,10 +85,16 @@ impl Fleet {
 
     /// Reconnects all clients at once: with initial versions, or fresh as new processes.
     pub fn connect(&self, target: SocketAddr, is_fresh: bool) {
+        self.connect_to_any(&[target], is_fresh);
+    }
+
+    /// The same with several servers, among which the clients are spread. A client that loses its connection tries the
+    /// next one.
+    pub fn connect_to_any(&self, targets: &[SocketAddr], is_fresh: bool) {
         self.totals.begin();
         self.commands.send_modify(|command| {
             command.epoch += 1;
-            command.target = Some(target);
+            command.targets = targets.into();
             command.is_fresh = is_fresh;
         });
     }
@@ -97,7 +103,7 @@ impl Fleet {
     pub fn disconnect(&self) {
         self.commands.send_modify(|command| {
             command.epoch += 1;
-            command.target = None;
+            command.targets = [].into();
         });
     }
 

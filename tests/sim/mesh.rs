@@ -18,8 +18,8 @@ use uuid::Uuid;
 use crate::contents::key;
 use crate::proxy::state::State;
 use crate::proxy::{Proxy, Variant};
-use crate::random::SeededRandom;
 use crate::server::{Server, Sets};
+use ironmesh_tests::random::SeededRandom;
 
 /// The resolution of the clock and the network. Events on one host are exact to the millisecond.
 const TICK: Duration = Duration::from_millis(10);

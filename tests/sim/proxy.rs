@@ -20,8 +20,8 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use tower_service::Service;
 use turmoil::net::TcpStream;
 
-use crate::random::SeededRandom;
 use crate::server::PORT;
+use ironmesh_tests::random::SeededRandom;
 
 mod delta;
 mod sotw;

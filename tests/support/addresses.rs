@@ -11,10 +11,10 @@ use uuid::Uuid;
 /// One network 127.A.B.0/24, claimed for as long as this value lives.
 #[derive(Debug)]
 pub struct Loopback {
-    network: [u8; 2],
+    network: [u8; 3],
     /// The claim: a second test fails to listen on the same address. The system releases it even if
     /// this process is killed.
-    _claim: TcpListener,
+    _claim: Option<TcpListener>,
 }
 
 impl Loopback {
@@ -22,12 +22,17 @@ impl Loopback {
     pub fn claim() -> Self {
         for _ in 0..1000 {
             let [first, second, ..] = *Uuid::new_v4().as_bytes();
-            let network = [FIRST + first % (LAST - FIRST + 1), second];
+            let network = [127, FIRST + first % (LAST - FIRST + 1), second];
             if let Ok(claim) = TcpListener::bind((address(network, CLAIM_HOST), CLAIM_PORT)) {
-                return Self { network, _claim: claim };
+                return Self { network, _claim: Some(claim) };
             }
         }
         panic!("no free network found in 127.{FIRST}.0.0 to 127.{LAST}.255.0");
+    }
+
+    /// The network A.B.C.0/24 of network namespaces that the test has to itself. It needs no claim.
+    pub fn in_namespaces(network: [u8; 3]) -> Self {
+        Self { network, _claim: None }
     }
 
     /// The address of host `n` of the network, 1 to 253.
@@ -41,8 +46,8 @@ impl Loopback {
     }
 }
 
-fn address([a, b]: [u8; 2], n: u8) -> IpAddr {
-    IpAddr::from([127, a, b, n])
+fn address([a, b, c]: [u8; 3], n: u8) -> IpAddr {
+    IpAddr::from([a, b, c, n])
 }
 
 /// Networks below this one are left for manual use.

@@ -6,12 +6,13 @@ use std::process::Output;
 
 use fs_err as fs;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType};
+use rustix::process::Signal;
 use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::addresses::Loopback;
 use crate::eventually::eventually;
-use crate::process::Child;
+use crate::process::{Child, Launcher};
 use crate::programs::require_etcd;
 
 /// A running etcd. Dropping this value stops its members.
@@ -21,6 +22,8 @@ pub struct Etcd {
     /// Before the folder, so that the members end before it is removed.
     members: Vec<Option<Child>>,
     loopback: Loopback,
+    /// The way to start each member, if they run on different machines.
+    launchers: Vec<Launcher>,
     folder: TempDir,
     has_tls: bool,
     /// The largest request in bytes, if not etcd's default.
@@ -59,7 +62,20 @@ impl Etcd {
     /// everything, `mesh` has the rights that policy needs, `store` those of the store of a mesh, and
     /// `stranger` has none.
     pub async fn start_three() -> Option<Self> {
+        Self::new(3, true)?.start_with_users().await
+    }
+
+    /// The same with members on different machines, which write to the disk before they answer.
+    pub async fn start_three_on(network: Loopback, launchers: [Launcher; 3]) -> Option<Self> {
         let mut etcd = Self::new(3, true)?;
+        etcd.loopback = network;
+        etcd.launchers = launchers.into();
+        etcd.make_certificates();
+        etcd.start_with_users().await
+    }
+
+    async fn start_with_users(mut self) -> Option<Self> {
+        let etcd = &mut self;
         for member in 0..3 {
             etcd.start_member(member);
         }
@@ -83,7 +99,7 @@ impl Etcd {
             }
         }
         etcd.ctl(&["auth", "enable"]).await;
-        Some(etcd)
+        Some(self)
     }
 
     fn new(members: u8, has_tls: bool) -> Option<Self> {
@@ -91,6 +107,7 @@ impl Etcd {
             program: require_etcd()?,
             members: (0..members).map(|_| None).collect(),
             loopback: Loopback::claim(),
+            launchers: Vec::new(),
             folder: tempfile::Builder::new().prefix("ironmesh-test-").tempdir().unwrap(),
             has_tls,
             max_request_bytes: None,
@@ -107,14 +124,18 @@ impl Etcd {
         let count = u8::try_from(self.members.len()).unwrap();
         let all: Vec<_> =
             (0..count).map(|member| format!("m{member}={}", self.peer(member))).collect();
-        let mut command = Command::new(&self.program);
+        let launcher = self.launchers.get(usize::from(member)).cloned();
+        let mut command = launcher.clone().unwrap_or_default().command(&self.program);
         command.current_dir(self.folder.path());
         command.args(["--name", &format!("m{member}"), "--data-dir", &format!("data{member}")]);
         command.args(["--listen-peer-urls", &self.peer(member)]);
         command.args(["--initial-advertise-peer-urls", &self.peer(member)]);
         command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
-        // No test is about power failures, and the disk is shared with other tests.
-        command.args(["--initial-cluster", &all.join(","), "--unsafe-no-fsync"]);
+        command.args(["--initial-cluster", &all.join(",")]);
+        if launcher.is_none() {
+            // These tests are not about disks, which they share with others.
+            command.arg("--unsafe-no-fsync");
+        }
         if let Some(bytes) = self.max_request_bytes {
             command.args(["--max-request-bytes", &bytes.to_string()]);
         }
@@ -150,6 +171,20 @@ impl Etcd {
     pub async fn kill(&mut self, member: u8) {
         let slot = self.members.get_mut(usize::from(member)).unwrap();
         slot.take().expect("the member runs").kill_hard().await;
+    }
+
+    /// Sends a running member a signal.
+    pub fn signal(&self, member: u8, signal: Signal) {
+        self.member(member).expect("the member runs").signal(signal);
+    }
+
+    /// The process id of a running member.
+    pub fn id(&self, member: u8) -> Option<u32> {
+        self.member(member)?.id()
+    }
+
+    fn member(&self, member: u8) -> Option<&Child> {
+        self.members.get(usize::from(member))?.as_ref()
     }
 
     /// Restores a stopped member from a snapshot of `etcdctl`.
@@ -219,9 +254,21 @@ impl Etcd {
         format!("[store]\nkind = \"etcd\"\n{}", self.section("store.etcd", STORE))
     }
 
+    /// The same for a control plane that has its store and its policy in this etcd, and uses other endpoints, such as
+    /// those of a relay.
+    pub fn settings_by(&self, endpoints: &[String]) -> String {
+        let store = self.section_by("store.etcd", STORE, endpoints);
+        let policy = self.section_by("policy.etcd", "mesh", endpoints);
+        format!("[store]\nkind = \"etcd\"\n{store}{policy}")
+    }
+
     fn section(&self, section: &str, user: &str) -> String {
         let count = u8::try_from(self.members.len()).unwrap();
         let endpoints: Vec<_> = (0..count).map(|member| self.endpoint(member)).collect();
+        self.section_by(section, user, &endpoints)
+    }
+
+    fn section_by(&self, section: &str, user: &str, endpoints: &[String]) -> String {
         let settings = format!("[{section}]\nendpoints = {endpoints:?}\n");
         if !self.has_tls {
             return settings;

@@ -39,6 +39,7 @@ pub mod mesh;
 pub mod process;
 pub mod programs;
 pub mod proxy_options;
+pub mod random;
 pub mod rate_limits;
 pub mod tls;
 pub mod xds;

@@ -16,7 +16,7 @@ use crate::client::get_once;
 use crate::clock::SkewedClock;
 use crate::envoy::Envoy;
 use crate::eventually::{eventually, patience};
-use crate::process::Child;
+use crate::process::{Child, Launcher};
 use crate::programs::Programs;
 use crate::proxy_options::ProxyOptions;
 
@@ -28,6 +28,8 @@ pub struct Mesh {
     /// Before the folder, so that the process ends before the folder is removed.
     control_plane: Option<Child>,
     loopback: Loopback,
+    xds: SocketAddr,
+    launcher: Launcher,
     /// The control plane's own wall clock, if a test sets one.
     clock: Option<SkewedClock>,
     folder: TempDir,
@@ -48,25 +50,56 @@ impl Mesh {
 
     /// Prepares a mesh without starting its control plane.
     pub fn prepare(settings: &str, programs: &Programs, policy: &[(&str, &str)]) -> Self {
-        let mesh = Self {
+        let loopback = Loopback::claim();
+        let xds = loopback.socket(CONTROL_PLANE_HOST, 15128);
+        let mesh = Self::create(programs, loopback, xds, Launcher::default());
+        let location = policy_location(mesh.folder());
+        mesh.write_files(&format!("{settings}\n{location}"), mesh.admin(), policy);
+        mesh
+    }
+
+    /// Prepares a mesh whose control plane and commands run on a different machine, without a policy folder. That
+    /// machine has its admin port to itself, and the proxies have this network.
+    pub fn prepare_on(
+        settings: &str,
+        programs: &Programs,
+        proxies: Loopback,
+        (xds, launcher): (SocketAddr, Launcher),
+    ) -> Self {
+        let mesh = Self::create(programs, proxies, xds, launcher);
+        mesh.write_files(settings, ([127, 0, 0, 1], 15014).into(), &[]);
+        mesh
+    }
+
+    fn create(
+        programs: &Programs,
+        loopback: Loopback,
+        xds: SocketAddr,
+        launcher: Launcher,
+    ) -> Self {
+        Self {
             programs: programs.clone(),
             control_plane: None,
-            loopback: Loopback::claim(),
+            loopback,
+            xds,
+            launcher,
             clock: None,
             folder: tempfile::Builder::new().prefix("ironmesh-test-").tempdir().unwrap(),
-        };
-        fs::create_dir_all(mesh.policy_folder()).unwrap();
-        fs::create_dir_all(mesh.folder.path().join("proxies")).unwrap();
+        }
+    }
+
+    fn write_files(&self, settings: &str, admin: SocketAddr, policy: &[(&str, &str)]) {
+        fs::create_dir_all(self.policy_folder()).unwrap();
+        fs::create_dir_all(self.folder.path().join("proxies")).unwrap();
         for (file, text) in policy {
-            mesh.write_policy(file, text);
+            self.write_policy(file, text);
         }
         if policy.is_empty() {
             // An empty folder is no policy.
-            mesh.write_policy("none.toml", "# Nothing is allowed yet.\n");
+            self.write_policy("none.toml", "# Nothing is allowed yet.\n");
         }
-        let config = config(mesh.folder(), mesh.xds(), mesh.admin());
-        fs::write(mesh.config_file(), format!("{settings}\n{config}")).unwrap();
-        mesh
+        let config = config(self.folder(), self.xds(), admin);
+        fs::write(self.config_file(), format!("{settings}\n{config}")).unwrap();
     }
 
     /// Adds tables to the settings.
@@ -129,8 +162,23 @@ impl Mesh {
     /// Restarts the control plane with a wall clock that [`Self::set_clock`] sets. Its offset is
     /// zero at first.
     pub async fn restart_with_own_clock(&mut self) {
-        self.clock = Some(SkewedClock::new(self.folder.path()));
+        self.use_own_clock();
         self.restart_control_plane().await;
+    }
+
+    /// Gives the control plane a wall clock that [`Self::set_clock`] sets, from its next start.
+    pub fn use_own_clock(&mut self) {
+        self.clock = Some(SkewedClock::new(self.folder.path()));
+    }
+
+    /// The programs of this mesh.
+    pub fn programs(&self) -> &Programs {
+        &self.programs
+    }
+
+    /// The process id of the running control plane.
+    pub fn id(&self) -> Option<u32> {
+        self.control_plane.as_ref()?.id()
     }
 
     /// Sets the offset of the control plane's clock in seconds.
@@ -214,7 +262,7 @@ impl Mesh {
 
     /// The address of the xDS server.
     pub fn xds(&self) -> SocketAddr {
-        self.loopback.socket(CONTROL_PLANE_HOST, 15128)
+        self.xds
     }
 
     /// The log of the control plane.
@@ -313,7 +361,7 @@ impl Mesh {
     }
 
     fn ironmesh(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(&self.programs.ironmesh);
+        let mut command = self.launcher.command(&self.programs.ironmesh);
         command.args(arguments).arg("--config").arg(self.config_file());
         command
     }
@@ -377,12 +425,15 @@ fn set_name_server(folder: &Path, address: SocketAddr) {
     fs::write(&file, bootstrap.to_string()).unwrap();
 }
 
+fn policy_location(folder: &Path) -> String {
+    format!("policy = {{ folder = \"{}/policy\", removal_hold = \"0s\" }}\n", folder.display())
+}
+
 fn config(folder: &Path, xds: SocketAddr, admin: SocketAddr) -> String {
     let folder = folder.display();
     format!(
         r#"
 state = "{folder}/state"
-policy = {{ folder = "{folder}/policy", removal_hold = "0s" }}
 advertise = ["{xds}"]
 
 [listen]
@@ -403,7 +454,7 @@ mod tests {
     fn generated_settings_file_loads() {
         let (xds, admin) = (([127, 64, 0, 1], 15128).into(), ([127, 64, 0, 1], 15014).into());
         let settings = ironmesh_config_settings::load_settings(
-            &config(Path::new("/mesh"), xds, admin),
+            &(policy_location(Path::new("/mesh")) + &config(Path::new("/mesh"), xds, admin)),
             "ironmesh.toml",
         )
         .unwrap();

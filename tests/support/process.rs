@@ -10,6 +10,25 @@ use tokio::time::timeout;
 
 use crate::eventually::patience;
 
+/// The command with which a test starts programs. By default that is the program itself.
+#[derive(Debug, Clone, Default)]
+pub struct Launcher(Option<PathBuf>);
+
+impl Launcher {
+    /// Starts programs in a network namespace, as root.
+    pub fn in_namespace(path: &Path) -> Self {
+        Self(Some(path.to_owned()))
+    }
+
+    /// The command that becomes `program`, with its process id.
+    pub fn command(&self, program: &Path) -> Command {
+        let Some(namespace) = &self.0 else { return Command::new(program) };
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net={}", namespace.display())).arg(program);
+        command
+    }
+}
+
 /// A running process. Dropping this value kills it; after a failed test, the end of its log is
 /// printed.
 #[derive(Debug)]

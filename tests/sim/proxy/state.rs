@@ -11,7 +11,7 @@ use tonic::Status;
 
 use super::Variant;
 use crate::contents::{Content, ResourceKey, key};
-use crate::random::SeededRandom;
+use ironmesh_tests::random::SeededRandom;
 
 /// Numbers from this one on are bad content: proxies with a NACK scope NACK it.
 pub(crate) const BAD: u32 = 1_000_000;
