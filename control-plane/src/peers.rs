@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use ironmesh_catalog::ProxyId;
+use ironmesh_catalog::{PolicyRevision, ProxyId, ServicePort};
 use ironmesh_store_etcd::PeerExchange;
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -38,6 +38,8 @@ pub(crate) struct Peers {
     own: Mutex<OwnNotes>,
     received: Mutex<PeerNotes>,
     changes: watch::Sender<()>,
+    /// The service ports that policy has dropped, and that proxies of this control plane may still call.
+    called: Mutex<BTreeSet<String>>,
     /// Whether the notes of peers are current; none without an exchange.
     exchange: OnceLock<Arc<PeerExchange>>,
 }
@@ -92,6 +94,22 @@ impl Peers {
         self.received.lock().behind(revision)
     }
 
+    /// Whether there is any peer.
+    pub(crate) fn is_any(&self) -> bool {
+        self.received.lock().is_any()
+    }
+
+    /// Whether proxies of a peer may call a service port that this revision of policy has dropped.
+    pub(crate) fn may_call(&self, port: &ServicePort, revision: &PolicyRevision) -> bool {
+        let may_call = || self.received.lock().may_call(&port.to_string(), &revision.to_string());
+        !self.is_current() || may_call()
+    }
+
+    /// Notes which of the service ports that policy has dropped proxies of this control plane may still call.
+    pub(crate) fn note_called(&self, ports: &BTreeSet<ServicePort>) {
+        *self.called.lock() = ports.iter().map(ToString::to_string).collect();
+    }
+
     /// Uses this exchange. Before its first success, nothing is known of peers.
     pub(crate) fn exchange_by(&self, exchange: &Arc<PeerExchange>) {
         // It is set once, before anything is read.
@@ -124,7 +142,10 @@ impl Peers {
                         self.changes.send_replace(());
                     }
                     _ = ticks.tick() => {
-                        let policy = policy_note(&convergence.borrow_and_update());
+                        // The ports of this revision or a later one: they are noted before the revision is published.
+                        let revision = policy_note(&convergence.borrow_and_update());
+                        let called = || self.called.lock().clone();
+                        let policy = revision.map(|one| PolicyNote { called: called(), ..one });
                         if policy != own.policy {
                             own.policy = policy;
                             exchange.set(SELF, serde_json::to_vec(&own).ok());
@@ -150,5 +171,31 @@ impl Peers {
 
 fn policy_note(convergence: &Convergence) -> Option<PolicyNote> {
     let revision = convergence.revision()?.to_string();
-    Some(PolicyNote { revision, pending: convergence.pending_policy().count() })
+    let pending = convergence.pending_policy().count();
+    Some(PolicyNote { revision, pending, called: BTreeSet::new() })
+}
+
+#[cfg(test)]
+impl Peers {
+    /// Learns this of the only peer: the revision that it publishes, the dropped ports that its proxies may call, and
+    /// the proxies that are connected to it.
+    pub(crate) fn learn(&self, revision: &str, called: &[&str], connected: &[ProxyId]) {
+        let called = called.iter().map(ToString::to_string).collect();
+        let policy = Some(PolicyNote { revision: revision.to_owned(), pending: 0, called });
+        let (host, version) = ("cp-2".to_owned(), "1".to_owned());
+        let note = serde_json::to_vec(&ControlPlaneNote { host, version, policy });
+        let mut notes = OwnNotes::default();
+        for id in connected {
+            notes.update(*id, |note| note.connected_since = Some(Timestamp::UNIX_EPOCH));
+        }
+        let chunks = notes.take_changed().into_iter();
+        let chunks = chunks.filter_map(|(name, content)| Some((name, content?.into())));
+        let chunks = chunks.chain([(SELF.to_owned(), note.unwrap_or_default().into())]).collect();
+        self.received.lock().receive(&Arc::new([(uuid::Uuid::nil(), chunks)].into()));
+    }
+
+    /// The dropped ports that proxies of this control plane may still call, as peers learn of them.
+    pub(crate) fn called(&self) -> BTreeSet<String> {
+        self.called.lock().clone()
+    }
 }

@@ -504,14 +504,10 @@ impl Reconciler {
         self.nack_tracker.update_quarantine(&self.hub);
         to_publish.extend(self.nack_tracker.take_affected());
         if let Some(snapshot) = self.snapshot_builder.snapshot() {
-            let (clients, hub, now) = (&self.clients, &*self.hub, Instant::now());
-            to_publish.extend(self.rollout_order.due(RolloutContext {
-                snapshot,
-                clients,
-                hub,
-                examined: &ExaminedClusters::default(),
-                now,
-            }));
+            let (clients, hub, peers) = (&self.clients, &*self.hub, &*self.peers);
+            let (examined, now) = (&ExaminedClusters::default(), Instant::now());
+            let context = RolloutContext { snapshot, clients, hub, peers, examined, now };
+            to_publish.extend(self.rollout_order.due(context));
         }
         to_publish.retain(|client| !self.unrecorded.contains(client));
         let changed = self.publish_sets(&to_publish);

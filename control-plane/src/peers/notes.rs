@@ -95,6 +95,9 @@ pub(crate) struct PolicyNote {
     pub(crate) revision: String,
     /// How many of its proxies have not ACKed it.
     pub(crate) pending: usize,
+    /// The service ports that policy has dropped, and that its proxies may still call.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) called: BTreeSet<String>,
 }
 
 /// The notes of this control plane.
@@ -260,6 +263,20 @@ impl PeerNotes {
         behind.map(|note| note.host.clone()).collect()
     }
 
+    /// Whether proxies of a peer may call a service port that this revision of policy has dropped.
+    pub(super) fn may_call(&self, port: &str, revision: &str) -> bool {
+        let has_dropped = |note: &ControlPlaneNote| {
+            let policy = note.policy.as_ref();
+            policy.is_some_and(|one| one.revision == revision && !one.called.contains(port))
+        };
+        !self.control_planes.values().all(has_dropped)
+    }
+
+    /// Whether there is any peer.
+    pub(super) fn is_any(&self) -> bool {
+        !self.control_planes.is_empty()
+    }
+
     /// Whether the callers at all peers have ACKed the leave of a proxy that began then.
     pub(super) fn have_acked_leave(&self, id: ProxyId, since: Timestamp) -> bool {
         let notes = self.notes.get(&id);
@@ -334,8 +351,11 @@ mod tests {
     fn peer_is_behind_until_its_proxies_have_acked_the_revision() {
         let mut notes = PeerNotes::default();
         let behind = |notes: &mut PeerNotes, policy: Option<(&str, usize)>| {
-            let policy = policy
-                .map(|(revision, pending)| PolicyNote { revision: revision.to_owned(), pending });
+            let policy = policy.map(|(revision, pending)| PolicyNote {
+                revision: revision.to_owned(),
+                pending,
+                called: BTreeSet::new(),
+            });
             let (host, version) = ("cp-2".to_owned(), "1".to_owned());
             let note = serde_json::to_vec(&ControlPlaneNote { host, version, policy }).unwrap();
             let chunks = [(SELF.to_owned(), note.into())].into();

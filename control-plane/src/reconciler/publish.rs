@@ -123,12 +123,13 @@ impl Reconciler {
             }
             let set = match (&published, self.snapshot_builder.snapshot()) {
                 (Some(before), Some(snapshot)) => {
-                    let (clients, hub, now) = (&self.clients, &*self.hub, Instant::now());
+                    let (clients, hub, peers) = (&self.clients, &*self.hub, &*self.peers);
+                    let now = Instant::now();
                     self.rollout_order.hold_back(
                         client,
                         set,
                         before,
-                        RolloutContext { snapshot, clients, hub, examined: &examined, now },
+                        RolloutContext { snapshot, clients, hub, peers, examined: &examined, now },
                     )
                 }
                 // A client without a set has nothing that could break.
@@ -144,6 +145,9 @@ impl Reconciler {
         }
         for (client, findings) in held {
             self.clients.local_ports.set_held(client, findings);
+        }
+        if let Some(snapshot) = self.snapshot_builder.snapshot().filter(|_| self.peers.is_any()) {
+            self.peers.note_called(self.rollout_order.called_dropped_ports(snapshot, &self.hub));
         }
         changed.into_iter().collect()
     }

@@ -9,9 +9,13 @@
 //! - A proxy whose last application is gone keeps its local cluster for a moment: its callers learn of that at the
 //!   same time, and requests on their way would find no listener.
 //!
+//! Proxies that are connected to peers are callers and servers as well. Peers note which dropped ports theirs may still
+//! call; a proxy of theirs that has joined for a port and does not serve it yet is about to.
+//!
 //! No wait is longer than [`MAX_WAIT`]. A grant that is withdrawn from a port that stays is withdrawn at once. (A
 //! dropped port is served meanwhile with the grants that it had.)
 
+mod dropped_ports;
 mod keep;
 
 use std::cell::RefCell;
@@ -27,6 +31,8 @@ use ironmesh_xds_wire::{ResourceMap, ResourceSet, ResourceType, Version};
 use tokio::time::Instant;
 
 use super::clients::Clients;
+use crate::peers::Peers;
+use dropped_ports::DroppedPorts;
 use keep::{KeptListener, keep_caller_resources, keep_local_clusters, keep_serving_ports};
 
 /// The longest time that one proxy waits for others.
@@ -45,6 +51,7 @@ pub(super) struct RolloutOrder {
     /// The local clusters of servers that keep one whose application is gone: the compiled version, and the published
     /// one.
     kept_clusters: BTreeMap<ClientKey, BTreeMap<Arc<str>, (Version, Version)>>,
+    dropped_ports: DroppedPorts,
 }
 
 /// A reason to wait.
@@ -85,6 +92,7 @@ pub(super) struct RolloutContext<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) clients: &'a Clients,
     pub(super) hub: &'a Hub,
+    pub(super) peers: &'a Peers,
     pub(super) examined: &'a ExaminedClusters,
     pub(super) now: Instant,
 }
@@ -134,7 +142,7 @@ impl RolloutOrder {
                         };
                         wait_time.is_over(context.now)
                             || match *callers.entry(port).or_insert_with(count) {
-                                0 => true,
+                                0 => !may_be_called_by_peers(port, context),
                                 // It may be the server itself.
                                 1 => !has_other_caller(client, port, context),
                                 _ => false,
@@ -149,6 +157,15 @@ impl RolloutOrder {
             }
         }
         due
+    }
+
+    /// The ports that policy has dropped and that proxies of this control plane may still call.
+    pub(super) fn called_dropped_ports(
+        &mut self,
+        snapshot: &Snapshot,
+        hub: &Hub,
+    ) -> &BTreeSet<ServicePort> {
+        self.dropped_ports.update(&snapshot.specification, hub)
     }
 
     /// When the next wait ends; none without a wait.
@@ -307,12 +324,32 @@ fn ports_to_be_served(
 fn is_about_to_be_served(port: &ServicePort, context: RolloutContext<'_>) -> bool {
     let endpoints = context.snapshot.endpoints.get(port);
     endpoints.is_none_or(|endpoints| endpoints.is_empty())
-        && context.clients.has_pending_server(port, context.snapshot)
+        && (context.clients.has_pending_server(port, context.snapshot)
+            || is_about_to_be_served_at_peers(port, context))
 }
 
-/// Whether a client other than a server may call a port.
+/// Whether a proxy that is connected to a peer is about to serve a port. The join record shows when it does.
+fn is_about_to_be_served_at_peers(port: &ServicePort, context: RolloutContext<'_>) -> bool {
+    if !context.peers.is_any() {
+        return false;
+    }
+    let served = context.snapshot.served_port(port);
+    let key = (served.service, served.port);
+    context.snapshot.proxies_of(&key.0).any(|record| {
+        let is_pending = record.revoked.is_none() && !record.participation.0.contains(&key);
+        is_pending && context.peers.connection(record.id).is_some()
+    })
+}
+
+/// Whether a client other than a server may call a port, here or at a peer.
 fn has_other_caller(server: &str, port: &ServicePort, context: RolloutContext<'_>) -> bool {
     context.hub.other_client_may_have(ResourceType::Cluster, &port.to_string(), server)
+        || may_be_called_by_peers(port, context)
+}
+
+/// Whether a proxy that is connected to a peer may call a port that policy has dropped.
+fn may_be_called_by_peers(port: &ServicePort, context: RolloutContext<'_>) -> bool {
+    context.peers.may_call(port, &context.snapshot.specification.revision)
 }
 
 /// The ports that a server stops serving because policy dropped them. (A port that only lost its callers is closed at

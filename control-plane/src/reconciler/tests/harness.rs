@@ -20,6 +20,7 @@ use uuid::Uuid;
 
 use crate::health_table::HealthTable;
 use crate::leave_table::LeaveTable;
+use crate::peers::Peers;
 use crate::policy_source::PolicyState;
 use crate::reconciler::{EndpointsOptions, Reconciler, StatusFeeds};
 use crate::register::Register;
@@ -152,6 +153,19 @@ impl Harness {
     /// Enrolls and connects a proxy.
     pub(super) fn proxy(&self, number: u8, services: &[&str]) -> SimulatedClient {
         self.connect(&self.join(number, services))
+    }
+
+    /// Lets the reconciler follow peers, of which nothing is known yet.
+    pub(super) fn follow_peers(&mut self) -> Arc<Peers> {
+        let peers = Arc::<Peers>::default();
+        self.reconciler.follow_shared(Arc::default(), Arc::clone(&peers));
+        peers
+    }
+
+    /// The revision of the active policy.
+    pub(super) fn revision(&self) -> String {
+        let state = self.policy.borrow();
+        state.specification.as_ref().map(|policy| policy.revision.to_string()).unwrap_or_default()
     }
 
     /// Makes another policy active for the next pass.

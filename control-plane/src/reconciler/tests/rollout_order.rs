@@ -8,7 +8,7 @@ use tokio::time::advance;
 
 use super::harness::Harness;
 use super::log::Log;
-use crate::reconciler::rollout_order::IN_FLIGHT;
+use crate::reconciler::rollout_order::{IN_FLIGHT, MAX_WAIT};
 
 /// Policy with these services, all of the account `store`, and a `buyer` that may call them.
 pub(super) fn policy(services: &[&str]) -> String {
@@ -293,4 +293,95 @@ async fn rollout_is_an_outage_only_after_callers_stop_waiting() {
     harness.pass();
     harness.pass();
     assert!(!has_outage(&harness));
+}
+
+// The callers of a port may be connected to a peer. They drop the port first, as if they were here.
+#[tokio::test(start_paused = true)]
+async fn server_serves_a_dropped_port_until_the_callers_at_peers_have_dropped_it() {
+    let log = Log::begin();
+    let mut harness = Harness::open(&policy(&["stall", "shop"]));
+    let mut server = harness.proxy(1, &["stall", "shop"]);
+    let peers = harness.follow_peers();
+    peers.learn(&harness.revision(), &[], &[]);
+    harness.settle(&mut [&mut server]);
+    assert_eq!(sorted(served(&server)), ["default/shop|80", "default/stall|80"]);
+
+    // The peer does not have the policy yet, and then its callers have not ACKed it.
+    harness.set_policy(&policy(&["shop"]));
+    let revision = harness.revision();
+    for called in [None, Some("default/stall|80")] {
+        if let Some(port) = called {
+            peers.learn(&revision, &[port], &[]);
+        }
+        harness.settle(&mut [&mut server]);
+        assert_eq!(sorted(served(&server)), ["default/shop|80", "default/stall|80"], "{called:?}");
+    }
+    peers.learn(&revision, &[], &[]);
+    harness.settle(&mut [&mut server]);
+    assert_eq!(
+        sorted(served(&server)),
+        ["default/shop|80", "default/stall|80"],
+        "for requests in flight"
+    );
+    advance(IN_FLIGHT).await;
+    harness.settle(&mut [&mut server]);
+    assert_eq!(sorted(served(&server)), ["default/shop|80"]);
+    assert_eq!(log.count(REMOVAL_NOT_ACKED), 0);
+
+    // A peer that never follows is waited for only so long.
+    harness.set_policy(&policy(&["other"]));
+    harness.settle(&mut [&mut server]);
+    assert_eq!(sorted(served(&server)), ["default/shop|80"]);
+    advance(MAX_WAIT).await;
+    harness.settle(&mut [&mut server]);
+    assert_eq!(sorted(served(&server)), [""; 0]);
+    assert_eq!(log.count(REMOVAL_NOT_ACKED), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn peers_learn_which_dropped_ports_proxies_may_still_call() {
+    let mut harness = Harness::open(&policy(&["stall"]));
+    let peers = harness.follow_peers();
+    peers.learn("another", &[], &[]);
+    let mut server = harness.proxy(1, &["stall"]);
+    let mut buyer = harness.proxy(2, &["buyer"]);
+    harness.settle(&mut [&mut server, &mut buyer]);
+    assert!(calls(&buyer, "default/stall|80"));
+    assert_eq!(peers.called(), [].into());
+    harness.set_policy(&policy(&["other"]));
+    assert_eq!(peers.called(), ["default/stall|80".to_owned()].into());
+    buyer.ack_all();
+    harness.pass();
+    assert_eq!(peers.called(), [].into());
+    // A port that policy has again is not a dropped one.
+    harness.set_policy(&policy(&["stall"]));
+    harness.settle(&mut [&mut server, &mut buyer]);
+    assert_eq!(peers.called(), [].into());
+}
+
+// The only server of a new port is connected to a peer: its join record shows when it serves the port.
+#[tokio::test(start_paused = true)]
+async fn caller_waits_for_a_server_that_is_connected_to_a_peer() {
+    let log = Log::begin();
+    let mut harness = Harness::open(&policy(&["other"]));
+    let server = harness.join(1, &["stall"]);
+    let mut buyer = harness.proxy(2, &["buyer"]);
+    let peers = harness.follow_peers();
+    peers.learn(&harness.revision(), &[], &[server.id]);
+    harness.settle(&mut [&mut buyer]);
+    harness.set_policy(&policy(&["stall"]));
+    harness.settle(&mut [&mut buyer]);
+    assert!(!calls(&buyer, "default/stall|80"));
+
+    let mut served = server.clone();
+    served.participation.0.insert(("default/stall".parse().unwrap(), 80));
+    harness.register.add(served).unwrap();
+    harness.settle(&mut [&mut buyer]);
+    assert!(calls(&buyer, "default/stall|80"));
+    assert_eq!(log.count(PORT_NOT_SERVED), 0);
+}
+
+fn sorted(mut names: Vec<String>) -> Vec<String> {
+    names.sort();
+    names
 }
