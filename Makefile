@@ -1,7 +1,7 @@
 # The goals of a checkout. `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help prerequisites envoy build demo test test-long test-long-composition test-long-restarts test-long-walks test-long-package test-long-skew test-long-fleet test-long-fuzz bench instructions fuzz lint lint-ansible docs deny package test-package-tool clean-tools
+.PHONY: help prerequisites envoy build demo test test-long test-long-composition test-long-restarts test-long-walks test-long-package test-long-skew test-long-fleet test-long-chaos test-long-fuzz bench instructions fuzz lint lint-ansible docs deny package test-package-tool clean-tools
 
 target_dir := $(abspath $(or $(CARGO_TARGET_DIR),target))
 DENY_VERSION := 0.20.2
@@ -65,7 +65,7 @@ test: prerequisites ## All tests, also those on real Envoys, etcd, Consul and, a
 	@ENVOY_BIN="$${ENVOY_BIN:-$(CURDIR)/.tools/envoy}" "$(target_dir)/debug/xtask" test $(ARGS)
 
 # Each part is a goal of its own: test-long-NAME. All parts run, even after a failure.
-LONG_PARTS := composition restarts walks package skew fleet fuzz
+LONG_PARTS := composition restarts walks package skew fleet chaos fuzz
 # A different seed for each commit, unless LONG_SEED is set.
 LONG_SEED ?= $(shell printf '%d' 0x0$$(git rev-parse --short=7 HEAD 2>/dev/null | cut -c1-7))
 
@@ -108,6 +108,12 @@ test-long-fleet: envoy .tools/bin/cargo-deb-$(DEB_VERSION)
 	@scripts/get-ansible.sh
 	@$(MAKE) --no-print-directory "$(test_package)"
 	@ENVOY_BIN="$${ENVOY_BIN:-$(CURDIR)/.tools/envoy}" "$(target_dir)/debug/xtask" test --ignored playbooks_
+
+# Half an hour of random faults on machines with etcd and control planes: it needs root.
+test-long-chaos: envoy
+	@scripts/get-etcd.sh
+	cargo build --workspace --all-targets
+	@CHAOS_SEED=$(LONG_SEED) CHAOS_SECONDS=1800 ENVOY_BIN="$${ENVOY_BIN:-$(CURDIR)/.tools/envoy}" "$(target_dir)/debug/xtask" test random_faults
 
 test-long-fuzz:
 	FUZZ_SEED=$(LONG_SEED) fuzz/run $(or $(LONG_SECONDS),60)

@@ -59,10 +59,13 @@ mod tests {
     }
 
     fn check(calls: &[Swap]) -> bool {
-        is_linearizable(calls, 0, |state, (expected, new)| match state == expected {
-            true => (*new, true),
-            false => (*state, false),
-        })
+        is_linearizable(
+            calls,
+            0,
+            |state, (expected, new)| {
+                if state == expected { (*new, true) } else { (*state, false) }
+            },
+        )
     }
 
     #[test]

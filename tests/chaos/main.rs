@@ -11,7 +11,7 @@
 #![expect(
     clippy::indexing_slicing,
     clippy::unwrap_used,
-    clippy::panic,
+    clippy::expect_used,
     clippy::print_stderr,
     clippy::unchecked_time_subtraction,
     reason = "test code: a panic is a failed test, and what it prints belongs to its report"

@@ -79,7 +79,7 @@ impl Operators {
                 let mut round = 0;
                 while !stop.is_cancelled() {
                     match worker {
-                        0 => operators.join(&mut random, &history).await,
+                        0 => Box::pin(operators.join(&mut random, &history)).await,
                         1 => operators.revoke(round, &mut random, &history).await,
                         _ => operators.push(worker * 1_000 + round, &mut random, &history).await,
                     }

@@ -1,5 +1,6 @@
 //! The run: a mesh under load, faults, and what must hold afterwards.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -194,7 +195,8 @@ rules = [{{ kind = "HTTPRouteGroup", name = "all", matches = ["all", "number"] }
     );
     for service in 0..SERVICES {
         let next = (service + 1) % SERVICES;
-        text.push_str(&format!(
+        write!(
+            text,
             r#"
 [[service]]
 name = "s{service}"
@@ -206,7 +208,8 @@ sources = [{{ name = "s{next}" }}]
 rules = [{{ kind = "HTTPRouteGroup", name = "all", matches = ["{}"] }}]
 "#,
             if service < 2 { "number" } else { "all" }
-        ));
+        )
+        .unwrap();
     }
     let path = folder.join(format!("policy-{number}"));
     fs::create_dir_all(&path).unwrap();

@@ -14,6 +14,7 @@ impl SeededRandom {
     }
 
     /// An independent generator.
+    #[must_use]
     pub fn split(&mut self) -> Self {
         Self(self.next())
     }
@@ -39,7 +40,7 @@ impl SeededRandom {
 
     /// One of the elements, of which there must be some.
     pub fn choose<'a, T>(&mut self, from: &'a [T]) -> &'a T {
-        &from[self.below(from.len())]
+        from.get(self.below(from.len())).expect("there is an element")
     }
 
     /// A duration in this range of milliseconds.

@@ -32,7 +32,7 @@ const WITH_ENVOYS: [(&str, usize); 7] = [
 ];
 
 /// The other suites that mostly wait.
-const WAITING: [(&str, usize); 3] = [("cli", 4), ("etcd", 4), ("it", 3)];
+const WAITING: [(&str, usize); 4] = [("cli", 4), ("etcd", 4), ("it", 3), ("chaos", 2)];
 
 /// The number of slowest tests in the report.
 const SLOWEST: usize = 10;

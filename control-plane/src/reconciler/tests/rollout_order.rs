@@ -373,7 +373,7 @@ async fn caller_waits_for_a_server_that_is_connected_to_a_peer() {
     harness.settle(&mut [&mut buyer]);
     assert!(!calls(&buyer, "default/stall|80"));
 
-    let mut served = server.clone();
+    let mut served = server;
     served.participation.0.insert(("default/stall".parse().unwrap(), 80));
     harness.register.add(served).unwrap();
     harness.settle(&mut [&mut buyer]);
