@@ -56,7 +56,7 @@ pub enum RenewOutcome {
 ///
 /// A valid certificate renews itself. An expired one is renewed by proof of possession, for which the control plane
 /// sets a limit. After a failure all files are as before. The addresses of the control plane are those in the folder,
-/// unless `addresses` has some. `retry_notice` is called once for each kind of request whose first attempt fails, if
+/// unless `addresses` has some: they replace those in the folder, and a renewal is due if they differ. `retry_notice` is called once for each kind of request whose first attempt fails, if
 /// others follow.
 pub async fn renew(
     folder: &Path,
@@ -70,7 +70,11 @@ pub async fn renew(
     let (id, expires_at) = (files.proxy.identity.proxy, files.proxy.not_after);
     let (known, state) = files.enrollment(addresses)?;
     let due_at = due_at(&files.proxy, state.issued_at);
-    if when == RenewWhen::Due && now < due_at {
+    let given: Vec<_> = addresses.iter().map(|one| (one.host.clone(), one.port)).collect();
+    let given = EnrollmentState::new(&given, None).addresses;
+    // The response has the addresses of xDS, which have changed as well if control planes were added or removed.
+    let has_new_addresses = !given.is_empty() && given != state.addresses;
+    if when == RenewWhen::Due && now < due_at && !has_new_addresses {
         return Ok(RenewOutcome::NotDue { id, due_at, expires_at });
     }
     let enrolled = request(files, known, folder, now, retry_notice).await?;
@@ -87,7 +91,7 @@ pub async fn renew(
     let state = EnrollmentState {
         issued_at: Some(enrolled.issued_at),
         ca_hashes: known_hashes,
-        addresses: state.addresses,
+        addresses: if has_new_addresses { given } else { state.addresses },
     };
     let state = state.to_json();
     let workload = updated_workload(folder, &enrolled)?;
