@@ -296,6 +296,8 @@ pub enum ProxySync {
     Held,
     /// It has no xDS stream.
     Disconnected,
+    /// It has its xDS stream with a different control plane of the mesh, which knows how far it is.
+    OtherControlPlane,
     /// A state of a later version.
     #[serde(other)]
     Unknown,

@@ -3,6 +3,7 @@
 mod consul;
 mod controller;
 mod guide;
+mod replicas;
 mod upgrade;
 
 use std::collections::BTreeSet;

@@ -32,6 +32,7 @@ impl fmt::Display for MachineStatus {
                 ProxySync::Nacked => "NACK",
                 ProxySync::Held => "held for order",
                 ProxySync::Disconnected => "disconnected",
+                ProxySync::OtherControlPlane => "connected to a different control plane",
                 ProxySync::Unknown => "unknown",
             };
             let revision = known.acked_revision.as_deref().unwrap_or("none");

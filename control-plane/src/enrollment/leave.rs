@@ -167,9 +167,14 @@ impl MachineEnrollment {
         let active_revision = convergence.revision().map(ToString::to_string);
         let laggard = convergence.laggards().get(&record.id);
         let (sync, sync_since, acked_revision) = if self.hub.streams(&client) == 0 {
-            let departed = convergence.departed().get(&record.id);
-            let since = departed.map(|departed| departed.since).or(record.unreachable_since);
-            (ProxySync::Disconnected, since, departed.and_then(|one| revision(one.acked.policy)))
+            if self.peers.connection(record.id).is_some() {
+                (ProxySync::OtherControlPlane, None, None)
+            } else {
+                let departed = convergence.departed().get(&record.id);
+                let since = departed.map(|departed| departed.since).or(record.unreachable_since);
+                let revision = departed.and_then(|one| revision(one.acked.policy));
+                (ProxySync::Disconnected, since, revision)
+            }
         } else if let Some(laggard) = laggard {
             (laggard.lag.into(), Some(laggard.since), revision(laggard.acked.policy))
         } else if self.hub.is_synced(&client) {

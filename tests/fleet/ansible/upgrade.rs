@@ -113,7 +113,7 @@ async fn playbooks_upgrade_and_replace_machines_of_a_mesh() {
     let second = "cp1: { ansible_host: 10.77.0.11 }\n        store2: {}";
     controller.write("hosts.yml", &hosts.replace("cp1: { ansible_host: 10.77.0.11 }", second));
     let refused = controller.try_play("site", &["-e", &next]).await;
-    refused.assert_failed("which do not belong to one mesh");
+    refused.assert_failed("which do not share a store");
     refused.assert_unchanged();
 }
 
