@@ -99,17 +99,13 @@ impl<'fleet> Mesh<'fleet> {
         // Without its host, the gate stops each upgrade.
         let policy = policy.replace(warehouse, &format!("{warehouse}state = \"drained\"\n"));
         controller.write("policy/bookstore.toml", &policy);
-        for name in ["ca.pem", "ironmesh.pem", "ironmesh.key"] {
-            let content = fs::read_to_string(etcd.join(name)).unwrap();
-            controller.write(&format!("pki/{name}"), &content);
-        }
         let mut variables = programs.variables();
         let store = json!({
             "ironmesh_control_plane_store": "etcd",
             "ironmesh_control_plane_store_etcd": { "endpoints": ["https://10.77.0.1:2379"] },
-            "ironmesh_control_plane_store_ca_file": "pki/ca.pem",
-            "ironmesh_control_plane_store_certificate_file": "pki/ironmesh.pem",
-            "ironmesh_control_plane_store_key_file": "pki/ironmesh.key",
+            "ironmesh_control_plane_store_ca_file": etcd.join("ca.pem"),
+            "ironmesh_control_plane_store_certificate_file": etcd.join("ironmesh.pem"),
+            "ironmesh_control_plane_store_key_file": etcd.join("ironmesh.key"),
             "ironmesh_control_plane_policy_source": "etcd",
         });
         extend(&mut variables, &store);
