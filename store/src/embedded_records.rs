@@ -315,7 +315,7 @@ pub(crate) const REVISION: &str = "revision";
 /// The most bytes of a record. That of a proxy has a few hundred, certificate revocation lists some hundred thousand.
 const MAX_RECORD: usize = 16 * 1024 * 1024;
 
-type ReadTable = redb::ReadOnlyTable<&'static str, &'static [u8]>;
+pub(crate) type ReadTable = redb::ReadOnlyTable<&'static str, &'static [u8]>;
 
 /// A table; none if no record was ever stored in it.
 fn open(transaction: &ReadTransaction, table: Table) -> Result<Option<ReadTable>, Failure> {
@@ -327,7 +327,7 @@ fn open(transaction: &ReadTransaction, table: Table) -> Result<Option<ReadTable>
 }
 
 /// The table of records and that of versions; none if no record was ever stored in it.
-fn open_both(
+pub(crate) fn open_both(
     transaction: &ReadTransaction,
     table: TableName,
 ) -> Result<Option<(ReadTable, ReadTable)>, Failure> {

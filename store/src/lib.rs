@@ -22,10 +22,13 @@ mod authentic;
 mod certificates;
 mod database;
 mod embedded_codec;
+mod embedded_import;
 mod embedded_records;
+mod embedded_snapshot;
 mod endpoints;
 mod engine;
 mod entries;
+mod export;
 mod file;
 mod health;
 mod high_water;
@@ -48,6 +51,13 @@ mod set_digest;
 mod tcp_accesses;
 
 pub use database::Store;
+pub use embedded_import::{EmbeddedImport, EmbeddedImportError};
+pub use embedded_snapshot::StoreSnapshot;
+pub use export::{
+    Export, ExportError, ExportFault, ExportFile, ExportFileError, ExportKey, ImportFileError,
+    ImportSource, ImportSummary, LocalTable, Manifest, RecordSnapshot, SHARED_TABLES,
+    SnapshotVisitor, TransferItem,
+};
 pub use file::DatabaseFileFault;
 pub use health::StoreHealth;
 pub use high_water::HighWaterFault;

@@ -24,6 +24,12 @@ impl Store {
         folder.join(DATABASE).try_exists().unwrap_or(true)
     }
 
+    /// Whether another process has the database of `folder` open.
+    pub(crate) fn is_in_use(folder: &Path) -> bool {
+        let opened = DatabaseFile::open(&folder.join(DATABASE)).and_then(Engine::open);
+        matches!(opened, Err(DatabaseError::DatabaseAlreadyOpen))
+    }
+
     /// Opens the state in `folder`, or creates it at the first start.
     pub fn open(folder: &Path, kek: KeyEncryptionKey) -> Result<Self, OpenError> {
         let unusable = |source| OpenError::Unusable { folder: folder.to_owned(), source };

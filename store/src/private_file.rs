@@ -64,6 +64,13 @@ pub(crate) fn publish(draft: &Path, path: &Path) -> io::Result<()> {
     sync_folder_of(path)
 }
 
+/// The same, and fails if there is a file at `path`.
+pub(crate) fn publish_new(draft: &Path, path: &Path) -> io::Result<()> {
+    fs_err::hard_link(draft, path)?;
+    fs_err::remove_file(draft)?;
+    sync_folder_of(path)
+}
+
 /// Gives the finished `draft` the name `path`, durably, in place of an earlier file.
 pub(crate) fn replace(draft: &Path, path: &Path) -> io::Result<()> {
     fs_err::rename(draft, path)?;
