@@ -18,6 +18,9 @@ pub(crate) struct Canary {
     /// The name of the mesh, as in the settings.
     pub(crate) mesh: String,
     pub(crate) created_at: Timestamp,
+    /// Whether an import is writing the store, which nothing else may use before it is complete.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_importing: bool,
 }
 
 impl Canary {

@@ -52,6 +52,12 @@ pub enum EtcdStoreError {
         /// Why it does not open.
         fault: SealedFault,
     },
+    /// An import into the store has not ended.
+    #[error(
+        "an import into the store below `{0}` has not ended: wait for it, or run `ironmesh store import` again if it was \
+         interrupted"
+    )]
+    Importing(String),
     /// What etcd has is not a state that control planes of the mesh made.
     #[error(
         "the store in etcd was changed by a different client, or is damaged: {0}: restore etcd from a backup"
@@ -108,7 +114,7 @@ pub enum EtcdStoreError {
 impl EtcdStoreError {
     /// Whether what etcd has is of a different mesh.
     pub(crate) fn is_of_other_mesh(&self) -> bool {
-        matches!(self, Self::OtherKey { .. } | Self::OtherMesh { .. })
+        matches!(self, Self::OtherKey { .. } | Self::OtherMesh { .. } | Self::Importing(_))
     }
 }
 
@@ -225,7 +231,7 @@ pub fn init(
     let layout = Layout::new(cluster.prefix());
     let cipher = RecordCipher::new(kek, MeshId::generate().map_err(system)?).map_err(system)?;
     let now = Timestamp::now();
-    let canary = Canary { mesh: mesh.to_owned(), created_at: now };
+    let canary = Canary { mesh: mesh.to_owned(), created_at: now, is_importing: false };
     let canary = canary.seal(&cipher, &layout).map_err(system)?;
     let head = Head::empty(writer, now).seal(&cipher, layout.head()).map_err(system)?;
     let values = [(layout.canary(), canary), (layout.head(), head)];
@@ -257,8 +263,22 @@ pub fn init(
     })
 }
 
-/// Opens the canary, and compares it with the key and the name of this mesh.
+/// Opens the canary, and compares it with the key and the name of this mesh. Fails while an import writes the store.
 pub(crate) fn open_canary(
+    kek: &KeyEncryptionKey,
+    layout: &Layout,
+    prefix: &str,
+    mesh: &str,
+    value: &[u8],
+) -> Result<(Canary, RecordCipher), EtcdStoreError> {
+    match open_any_canary(kek, layout, prefix, mesh, value)? {
+        (canary, _) if canary.is_importing => Err(EtcdStoreError::Importing(prefix.to_owned())),
+        opened => Ok(opened),
+    }
+}
+
+/// The same, also of a store that an import writes.
+pub(crate) fn open_any_canary(
     kek: &KeyEncryptionKey,
     layout: &Layout,
     prefix: &str,
@@ -277,6 +297,6 @@ pub(crate) fn open_canary(
     }
 }
 
-fn system(fault: CipherFault) -> EtcdStoreError {
+pub(crate) fn system(fault: CipherFault) -> EtcdStoreError {
     EtcdStoreError::System(io::Error::other(fault))
 }

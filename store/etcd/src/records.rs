@@ -98,6 +98,11 @@ impl Records {
         self.records.iter()
     }
 
+    /// The records by their places.
+    pub(crate) fn into_all(self) -> BTreeMap<RecordKey, SealedRecord> {
+        self.records
+    }
+
     /// The records of a table, in the order of the keys.
     pub(crate) fn of_table<'r>(
         &'r self,

@@ -21,7 +21,7 @@ use crate::records::{RecordKey, SealedRecord};
 use crate::shared::{LONGEST_WAIT, Reply, Shared};
 
 /// The most bytes of a record.
-const MAX_RECORD: usize = MAX_BYTES - 1024;
+pub(crate) const MAX_RECORD: usize = MAX_BYTES - 1024;
 
 /// The number of records that a visit copies at once, so that it never holds the mirror for long.
 const PART: usize = 256;

@@ -78,7 +78,11 @@ impl Mesh {
         let kek = KeyEncryptionKey::load_or_create(&folder.path().join("kek"), false).unwrap();
         let cipher = RecordCipher::new(&kek, MeshId::generate().unwrap()).unwrap();
         let layout = Layout::new(prefix);
-        let canary = Canary { mesh: "default".to_owned(), created_at: Timestamp::UNIX_EPOCH };
+        let canary = Canary {
+            mesh: "default".to_owned(),
+            created_at: Timestamp::UNIX_EPOCH,
+            is_importing: false,
+        };
         let canary = canary.seal(&cipher, &layout).unwrap();
         let head = Head::empty("cp1", Timestamp::UNIX_EPOCH).seal(&cipher, layout.head()).unwrap();
         let mut etcd = Etcd::default();
