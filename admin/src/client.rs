@@ -6,6 +6,7 @@ mod exchange;
 mod tests;
 mod until_synced;
 
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -271,6 +272,11 @@ impl Client {
             all.entries.splice(0..0, earlier);
         }
         Ok(all)
+    }
+
+    /// Writes a sealed export of the store at this moment to `output`.
+    pub async fn export(&self, output: &mut (dyn Write + Send)) -> Result<(), ClientError> {
+        self.download("/v1/store/export", output, LONG_LIMIT).await
     }
 
     /// Enrolls proxies, all or none.

@@ -68,8 +68,8 @@ pub use revocation::{
 };
 pub use revocation_text::{reach_text, revocation_text};
 pub use server::{
-    ApiError, BindError, Cancellation, ControlPlane, NextChange, bind_socket, serve_reads,
-    serve_socket,
+    ApiError, BindError, Cancellation, ControlPlane, NextChange, WriteExport, bind_socket,
+    serve_reads, serve_socket,
 };
 pub use socket_path::{SocketPathTooLong, check_socket_path};
 pub use tokens::{

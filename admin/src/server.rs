@@ -2,6 +2,7 @@
 
 mod connections;
 mod control_plane;
+mod export;
 mod handlers;
 mod host;
 mod read_queue;
@@ -26,7 +27,8 @@ use tracing::Instrument;
 use crate::journal::Operator;
 use crate::plan::MAX_PLAN;
 use crate::releases::MAX_APPLY;
-pub use control_plane::{ApiError, Cancellation, ControlPlane, NextChange};
+pub use control_plane::{ApiError, Cancellation, ControlPlane, NextChange, WriteExport};
+use export::Exports;
 use handlers::{
     Waits, accept_endpoints, accept_removal, all_endpoints, all_traffic, apply, audit, bootstrap,
     certificates, convergence, create_tokens, debug, endpoints, explain_route, healthz, journal,
@@ -83,6 +85,7 @@ pub async fn serve_socket(listener: UnixListener, control_plane: Shared) -> io::
         .route("/v1/tokens", get(tokens).post(create_tokens))
         .route("/v1/tokens/{id}/revoke", post(revoke_token))
         .route("/v1/journal", get(journal))
+        .route("/v1/store/export", post(export::export).layer(Extension(Exports::default())))
         .route("/v1/plan", post(plan).layer(DefaultBodyLimit::max(MAX_PLAN)));
     let all = all.layer(middleware::from_fn(in_span)).with_state(control_plane);
     axum::serve(listener, all.into_make_service_with_connect_info::<Operator>()).await

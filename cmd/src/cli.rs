@@ -35,7 +35,9 @@ pub(crate) use proxy::{
     BootstrapArguments, ListArguments, ProxyCommand, RevokeArguments, SetServicesArguments,
     ShowArguments,
 };
-pub(crate) use store::{StoreCommand, StoreInitArguments};
+pub(crate) use store::{
+    StoreCommand, StoreExportArguments, StoreImportArguments, StoreInitArguments,
+};
 pub(crate) use token::{TokenArguments, TokenCommand, TokenListArguments, TokenRevokeArguments};
 
 /// Run and operate a service mesh of Envoy sidecars on virtual machines and bare metal
@@ -147,7 +149,7 @@ pub(crate) enum Command {
     /// Enroll this machine, renew its certificate, and show its status
     #[command(subcommand)]
     Agent(AgentCommand),
-    /// Create the key-encryption key, and the store of a mesh in etcd
+    /// Create the key-encryption key and the store of a mesh; move a mesh to another store
     #[command(subcommand)]
     Store(StoreCommand),
     /// Run and reload the Envoy of this machine

@@ -1,7 +1,6 @@
 //! `ironmesh journal`: who changed what, when and with which outcome.
 
 mod follow;
-mod table;
 
 use ironmesh_admin::JournalPage;
 use ironmesh_catalog::JournalQuery;
@@ -9,6 +8,7 @@ use jiff::Timestamp;
 
 use crate::cli::{JournalArguments, JournalStart, Output};
 use crate::resolved_settings::ResolvedSettings;
+use ironmesh_terminal::journal_table as table;
 use ironmesh_terminal::stdout::{out, outln};
 
 /// How many entries are listed without `--since` and `--limit`.

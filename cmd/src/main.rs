@@ -62,7 +62,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         }
         Command::Endpoints(arguments) => runtime.block_on(endpoints::endpoints(arguments, output)),
         Command::Journal(arguments) => runtime.block_on(journal::journal(arguments, output)),
-        Command::Store(command) => store::run(command, output),
+        Command::Store(command) => store::run(command, output, &runtime),
         Command::Explain(arguments) => Ok(explain::explain(&arguments, output)?),
         Command::Completions(arguments) => {
             Ok(out!("{}", manual::completions(arguments.shell, &Cli::command()))?)

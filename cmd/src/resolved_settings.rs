@@ -7,7 +7,7 @@ use anyhow::Context;
 use ironmesh_admin::Client;
 use ironmesh_config_language::{Document, render};
 use ironmesh_config_settings::{PolicyLocation, Settings, load_settings};
-use ironmesh_control_plane::Options;
+use ironmesh_control_plane::{Options, StorePlace};
 
 use crate::cli::{ConfigArgument, ServeArguments};
 use crate::exit::InvalidInput;
@@ -81,6 +81,15 @@ impl ResolvedSettings {
             key_encryption_key: self.key_encryption_key,
             without: arguments.without.iter().copied().collect(),
             accepts_older_store: arguments.accept_older_store,
+        }
+    }
+
+    /// The stores of these settings.
+    pub(crate) fn store_place(&self) -> StorePlace<'_> {
+        StorePlace {
+            settings: &self.settings,
+            state: &self.state,
+            key_file: &self.key_encryption_key,
         }
     }
 

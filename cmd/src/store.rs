@@ -1,20 +1,102 @@
-//! `ironmesh store`: the key-encryption key, and the store of a new mesh in etcd.
+//! `ironmesh store`: the key-encryption key, the store of a new mesh in etcd, and the move of a mesh to another store.
 
 use std::path::Path;
 
 use anyhow::Context;
 use ironmesh_config_settings::StoreLocation;
-use ironmesh_control_plane::{InitializedStore, initialize_etcd_store};
-use ironmesh_store::{KeyEncryptionKey, KeyOrigin, Store};
+use ironmesh_control_plane::{
+    Imported, InitializedStore, initialize_etcd_store, steps_after_import,
+};
+use ironmesh_store::{ExportFile, KeyEncryptionKey, KeyOrigin, Store};
 use serde_json::json;
+use tokio::runtime::Runtime;
 
-use crate::cli::{Output, StoreCommand, StoreInitArguments};
+use crate::cli::{
+    Output, StoreCommand, StoreExportArguments, StoreImportArguments, StoreInitArguments,
+};
 use crate::resolved_settings::ResolvedSettings;
 use ironmesh_terminal::stdout::outln;
 
 /// Runs a command of `ironmesh store`.
-pub(crate) fn run(command: StoreCommand, output: Output) -> anyhow::Result<()> {
-    let StoreCommand::Init(StoreInitArguments { config, key_file }) = command;
+pub(crate) fn run(command: StoreCommand, output: Output, runtime: &Runtime) -> anyhow::Result<()> {
+    match command {
+        StoreCommand::Init(arguments) => init(arguments, output),
+        StoreCommand::Export(arguments) => export(&arguments, output, runtime),
+        StoreCommand::Import(arguments) => import(&arguments, output),
+    }
+}
+
+/// Writes an export through the control plane, or from its stopped store.
+fn export(
+    arguments: &StoreExportArguments,
+    output: Output,
+    runtime: &Runtime,
+) -> anyhow::Result<()> {
+    let resolved = ResolvedSettings::load(&arguments.config)?;
+    let path = &arguments.file;
+    let bytes = if arguments.offline {
+        resolved.store_place().export(path)?
+    } else {
+        let mut file = ExportFile::create(path)?;
+        let exported = runtime.block_on(resolved.client().export(&mut file));
+        let advice =
+            "nothing was exported (`--offline` exports the store of a stopped control plane)";
+        exported.context(advice)?;
+        file.finish()?
+    };
+    let (file, key) = (path.display(), resolved.key_encryption_key.display());
+    match output {
+        Output::Json => {
+            let mode = if arguments.offline { "offline" } else { "online" };
+            outln!("{}", json!({ "file": file.to_string(), "bytes": bytes, "mode": mode }))?;
+        }
+        Output::Text => {
+            outln!("exported the mesh `{}` into {file} ({bytes} bytes)", resolved.settings.mesh)?;
+            outln!(
+                "it is sealed with the key-encryption key of the mesh, {key}, which an import needs"
+            )?;
+            if !arguments.offline {
+                outln!(
+                    "what changes from now on is not in it: to move the mesh, stop its control planes and use --offline"
+                )?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Imports a mesh, and prints what to do next.
+fn import(arguments: &StoreImportArguments, output: Output) -> anyhow::Result<()> {
+    let resolved = ResolvedSettings::load(&arguments.config)?;
+    let place = resolved.store_place();
+    let imported = place.import(&arguments.file)?;
+    let steps = steps_after_import(&place);
+    let store = match &resolved.settings.store {
+        StoreLocation::Embedded => resolved.state.display().to_string(),
+        StoreLocation::Etcd(etcd) => format!("etcd below {}", etcd.prefix),
+    };
+    let Imported { mesh, proxies, records, exported_at } = imported;
+    match output {
+        Output::Json => outln!(
+            "{}",
+            json!({ "mesh": mesh, "store": store, "proxies": proxies, "records": records, "exported_at": exported_at, "next": steps })
+        )?,
+        Output::Text => {
+            let all =
+                if proxies == 1 { "1 proxy".to_owned() } else { format!("{proxies} proxies") };
+            outln!(
+                "imported the mesh `{mesh}` with {all} into {store}, as it was at {exported_at}"
+            )?;
+            for (number, step) in (1..).zip(steps) {
+                outln!("{number}. {step}")?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn init(arguments: StoreInitArguments, output: Output) -> anyhow::Result<()> {
+    let StoreInitArguments { config, key_file } = arguments;
     let resolved = ResolvedSettings::load(&config)?;
     match &resolved.settings.store {
         StoreLocation::Embedded => {

@@ -22,7 +22,7 @@ use ironmesh_admin::{
     ProxyDetail, ProxyPage, ProxyQuery, Readiness, RejectedAddress, RejectedHandshake,
     RevisionList, RevisionView, RevokeRequest, RevokeTokenRequest, RevokedProxies, RollbackRequest,
     RolledBack, ServicesRequest, TokenList, TokenRequest, TokenView, TrafficView, WaitAnswer,
-    WaitRequest,
+    WaitRequest, WriteExport,
 };
 use ironmesh_analysis::verdict::{
     EgressQuestion, EgressVerdict, IngressQuestion, IngressVerdict, Question, Verdict,
@@ -54,6 +54,7 @@ use super::reconciler::{Acceptances, StatusFeeds};
 use super::register::Register;
 use super::sidecars::SidecarServers;
 use super::traffic_table::TrafficTable;
+use super::transfer::Exporter;
 use ironmesh_catalog::text::chain;
 pub(crate) use plan::Planning;
 
@@ -71,6 +72,7 @@ pub(crate) struct RunningControlPlane {
     pub(crate) acceptances: Acceptances,
     pub(crate) peers: Arc<Peers>,
     pub(crate) store: Arc<Store>,
+    pub(crate) exporter: Exporter,
     pub(crate) feeds: StatusFeeds,
     /// The findings about the control plane's own state.
     pub(crate) state_findings: watch::Receiver<Vec<Finding>>,
@@ -372,6 +374,10 @@ impl ControlPlane for RunningControlPlane {
 
     fn tokens(&self) -> Result<TokenList, ApiError> {
         self.token_list()
+    }
+
+    fn export(&self, operator: Operator) -> Result<WriteExport, ApiError> {
+        self.exporter.export(operator)
     }
 
     fn revoke_token(

@@ -40,6 +40,7 @@ mod stores;
 #[cfg(test)]
 mod test_disk;
 mod traffic_table;
+mod transfer;
 
 pub use admission::OLDEST_ENVOY;
 pub use ironmesh_store_etcd::Initialized as InitializedStore;
@@ -50,3 +51,4 @@ pub use question::advice;
 pub use signs_of_life::SignsOfLife;
 pub use start::{Options, Running, start};
 pub use stores::initialize_etcd_store;
+pub use transfer::{Imported, StorePlace, steps_after_import};

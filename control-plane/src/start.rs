@@ -44,6 +44,7 @@ use crate::sidecars::{SERVERS, ServerContext, SidecarServers};
 use crate::state_watch::StateWatch;
 use crate::stores::{Stores, host_name};
 use crate::traffic_table::TrafficTable;
+use crate::transfer::Exporter;
 
 /// The options of a control plane.
 #[derive(Debug)]
@@ -107,8 +108,14 @@ pub async fn start(
     let xds_listener: TcpListener = bind(settings.listen.xds, "xDS", "listen.xds")?.into_std()?;
     let enrollment_listener = bind(settings.listen.enrollment, "enrollment", "listen.enrollment")?;
     let admin_listener = bind(settings.listen.admin, "the admin API", "listen.admin")?;
-    let Stores { local: store, shared, etcd: etcd_store, exchange } =
+    let Stores { local: store, shared, etcd: etcd_store, exchange, export_key } =
         tokio::task::block_in_place(|| Stores::open(options))?;
+    let exporter = Exporter {
+        key: export_key,
+        mesh: settings.mesh.to_string(),
+        local: Arc::clone(&store),
+        etcd: etcd_store.clone(),
+    };
     let state = MeshState::new(Arc::clone(&shared));
     let mesh = fixed_mesh(&state, settings)?;
     let socket = bind_socket(&options.admin_socket)?;
@@ -237,6 +244,7 @@ pub async fn start(
             .then(|| Releases::of(&options.state)),
         acceptances,
         store,
+        exporter,
         feeds: feeds.clone(),
         state_findings,
         hub,

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use ironmesh_catalog::Name;
-use ironmesh_config_settings::{EtcdSettings, StoreLocation};
+use ironmesh_config_settings::{EtcdSettings, Settings, StoreLocation};
 use ironmesh_config_sources::{STORE_SECTION, etcd_options};
-use ironmesh_store::{KeyEncryptionKey, KeyOrigin, RecordStore, Store};
+use ironmesh_store::{ExportKey, KeyEncryptionKey, KeyOrigin, RecordStore, Store};
 use ironmesh_store_etcd::{
     EtcdStore, EtcdStoreOptions, Initialized, PeerExchange, check_user, has_store, init,
 };
@@ -49,16 +49,23 @@ pub(crate) struct Stores {
     pub(crate) etcd: Option<Arc<EtcdStore>>,
     /// The exchange with the other control planes of the mesh, if the store is in etcd.
     pub(crate) exchange: Option<Arc<PeerExchange>>,
+    /// Seals exports.
+    pub(crate) export_key: Arc<ExportKey>,
+}
+
+/// The folder of the database of one control plane. That of a mesh in etcd is a folder of its own, so that an earlier state
+/// of the mesh in the state folder stays as it is.
+pub(crate) fn local_folder(store: &StoreLocation, state: &Path) -> PathBuf {
+    match store {
+        StoreLocation::Embedded => state.to_owned(),
+        StoreLocation::Etcd(_) => state.join("local"),
+    }
 }
 
 impl Stores {
-    /// The folder of the database of this control plane. That of a mesh in etcd is a folder of its own, so that an earlier
-    /// state of the mesh in the state folder stays as it is.
+    /// The folder of the database of this control plane.
     pub(crate) fn local_folder(options: &Options) -> PathBuf {
-        match &options.settings.store {
-            StoreLocation::Embedded => options.state.clone(),
-            StoreLocation::Etcd(_) => options.state.join("local"),
-        }
+        local_folder(&options.settings.store, &options.state)
     }
 
     /// Opens the stores. Blocks.
@@ -68,39 +75,53 @@ impl Stores {
     /// Fails if the key-encryption key, the state folder or the store in etcd cannot be used. Only the key of an embedded
     /// store is created here.
     pub(crate) fn open(options: &Options) -> anyhow::Result<Self> {
-        let folder = Self::local_folder(options);
-        match &options.settings.store {
+        let Options { settings, state, key_encryption_key, .. } = options;
+        Self::open_at(settings, state, key_encryption_key, options.accepts_older_store)
+    }
+
+    /// The same, from these settings, state folder and key file.
+    pub(crate) fn open_at(
+        settings: &Settings,
+        state: &Path,
+        key_file: &Path,
+        accepts_older: bool,
+    ) -> anyhow::Result<Self> {
+        let folder = local_folder(&settings.store, state);
+        let mesh = settings.mesh.to_string();
+        match &settings.store {
             StoreLocation::Embedded => {
                 let exists = Store::database_exists(&folder);
-                let key = KeyEncryptionKey::load_or_create(&options.key_encryption_key, exists)?;
+                let key = KeyEncryptionKey::load_or_create(key_file, exists)?;
+                let export_key = Arc::new(ExportKey::new(&key)?);
                 let store = Arc::new(Store::open(&folder, key)?);
                 let shared: Arc<dyn RecordStore> = Arc::<Store>::clone(&store);
-                Ok(Self { local: store, shared, etcd: None, exchange: None })
+                Ok(Self { local: store, shared, etcd: None, exchange: None, export_key })
             }
-            StoreLocation::Etcd(settings) => {
-                let etcd = etcd_options(STORE_SECTION, settings.clone());
+            StoreLocation::Etcd(etcd) => {
+                let etcd = etcd_options(STORE_SECTION, etcd.clone());
                 let key = || {
-                    KeyEncryptionKey::load_or_create(&options.key_encryption_key, true).context(
+                    KeyEncryptionKey::load_or_create(key_file, true).context(
                         "a store in etcd needs the key-encryption key of the mesh: copy it from another control plane, or \
                          run `ironmesh store init` for a new mesh",
                     )
                 };
                 let keys = (key()?, key()?);
+                let export_key = Arc::new(ExportKey::new(&keys.0)?);
                 check_user(etcd.clone())?;
                 let local = Arc::new(Store::open(&folder, keys.0)?);
                 let store = EtcdStore::open(
                     EtcdStoreOptions {
                         etcd: etcd.clone(),
-                        mesh: options.settings.mesh.to_string(),
+                        mesh,
                         writer: host_name(),
                         copy: Some(folder),
-                        accepts_older: options.accepts_older_store,
+                        accepts_older,
                     },
                     keys.1,
                 )?;
                 let shared: Arc<dyn RecordStore> = Arc::<EtcdStore>::clone(&store);
                 let exchange = Some(store.peer_exchange(etcd));
-                Ok(Self { local, shared, etcd: Some(store), exchange })
+                Ok(Self { local, shared, etcd: Some(store), exchange, export_key })
             }
         }
     }

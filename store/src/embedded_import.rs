@@ -71,7 +71,12 @@ impl EmbeddedImport {
         }
         let draft = folder.join(format!("{DATABASE}.import"));
         let unusable = |source| EmbeddedImportError::Unusable { path: folder.to_owned(), source };
-        private_file::create_folder(folder).map_err(unusable)?;
+        if !fs_err::exists(folder).map_err(unusable)? {
+            private_file::create_folder(folder).map_err(unusable)?;
+            if let Some(parent) = folder.parent() {
+                private_file::give_to_owner_of(parent, folder).map_err(unusable)?;
+            }
+        }
         if fs_err::exists(&draft).map_err(unusable)? {
             if Store::is_in_use(&draft) {
                 return Err(EmbeddedImportError::Concurrent(folder.to_owned()));
@@ -126,9 +131,11 @@ impl EmbeddedImport {
         if fs_err::exists(&path).map_err(place)? {
             return Err(EmbeddedImportError::Exists(path));
         }
+        private_file::give_to_owner_of(&folder, &draft.join(DATABASE)).map_err(place)?;
         // An import is a new history: the mark of an earlier database of this folder says nothing about it.
         let mark = draft.join(HIGH_WATER);
         if fs_err::exists(&mark).map_err(place)? {
+            private_file::give_to_owner_of(&folder, &mark).map_err(place)?;
             private_file::replace(&mark, &folder.join(HIGH_WATER)).map_err(place)?;
         }
         private_file::publish_new(&draft.join(DATABASE), &path).map_err(|error| {

@@ -134,6 +134,10 @@ impl HighWater {
         let draft = private_file::draft_of(&self.path, "mark");
         let written = private_file::create_or_replace_file(&draft)
             .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
+            .and_then(|()| match self.path.parent() {
+                Some(folder) => private_file::give_to_owner_of(folder, &draft),
+                None => Ok(()),
+            })
             .and_then(|()| private_file::replace(&draft, &self.path));
         if written.is_err() {
             // The first failure is reported; there may not even be a draft.

@@ -3,7 +3,7 @@
 //! It never interprets their content.
 
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use fs_err::os::unix::fs::OpenOptionsExt;
@@ -75,6 +75,16 @@ pub(crate) fn publish_new(draft: &Path, path: &Path) -> io::Result<()> {
 pub(crate) fn replace(draft: &Path, path: &Path) -> io::Result<()> {
     fs_err::rename(draft, path)?;
     sync_folder_of(path)
+}
+
+/// Gives `path` the owner of `folder`, if root has written it: the control plane runs as a user of its own, and commands may
+/// run as root.
+pub(crate) fn give_to_owner_of(folder: &Path, path: &Path) -> io::Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    let owner = fs_err::metadata(folder)?;
+    fs_err::os::unix::fs::chown(path, Some(owner.uid()), Some(owner.gid()))
 }
 
 fn sync_folder_of(path: &Path) -> io::Result<()> {

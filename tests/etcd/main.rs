@@ -21,4 +21,5 @@ mod relay;
 mod sessions;
 mod store;
 mod store_copy;
+mod store_import;
 mod workspace;

@@ -61,6 +61,9 @@ pub enum ClientError {
         "the control plane did not answer: it closed the connection or sent an invalid response; see its log"
     )]
     Broken(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// What it answered cannot be written.
+    #[error("the answer of the control plane cannot be written")]
+    Output(#[source] io::Error),
     /// The control plane rejected the request.
     #[error("{0}")]
     Rejected(String),

@@ -1,14 +1,15 @@
 //! One exchange with the control plane: the connection, the request, its time limit, and the check for a hang.
 
-use std::io;
+use std::io::{self, Write};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Request, StatusCode, header};
+use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -79,6 +80,36 @@ impl Client {
         }
     }
 
+    /// Requests what is too large for memory, and writes it to `output`. Nothing may be silent for longer than `limit`.
+    pub(super) async fn download(
+        &self,
+        path: &str,
+        output: &mut (dyn Write + Send),
+        limit: Duration,
+    ) -> Result<(), ClientError> {
+        self.probe(LIMIT).await?;
+        let slow = |_| ClientError::Slow {
+            socket: self.socket.clone(),
+            request: format!("POST {path}"),
+            limit,
+        };
+        let read = async |response: Response<Incoming>| {
+            let status = response.status();
+            let mut body = response.into_body();
+            if !status.is_success() {
+                let body = body.collect().await.map_err(broken)?.to_bytes();
+                return decode::<IgnoredAny>((status, body)).map(drop);
+            }
+            while let Some(frame) = timeout(limit, body.frame()).await.map_err(slow)? {
+                if let Ok(data) = frame.map_err(broken)?.into_data() {
+                    output.write_all(&data).map_err(ClientError::Output)?;
+                }
+            }
+            Ok(())
+        };
+        self.exchange_by::<(), _>(Method::POST, path, None, read).await
+    }
+
     /// Checks that the control plane answers `/healthz`.
     async fn probe(&self, limit: Duration) -> Result<(), ClientError> {
         let answered = timeout(limit, self.send::<()>(Method::GET, "/healthz", None)).await;
@@ -107,13 +138,28 @@ impl Client {
         ClientError::Unreachable { socket, source }
     }
 
-    /// Sends one request on its own connection.
+    /// Sends one request on its own connection, and reads the response to its end.
     async fn send<B: Serialize>(
         &self,
         method: Method,
         path: &str,
         body: Option<&B>,
     ) -> Result<(StatusCode, Bytes), ClientError> {
+        self.exchange_by(method, path, body, async |response: Response<Incoming>| {
+            let status = response.status();
+            Ok((status, response.into_body().collect().await.map_err(broken)?.to_bytes()))
+        })
+        .await
+    }
+
+    /// Sends one request on its own connection, and reads the response by `read`.
+    async fn exchange_by<B: Serialize, A>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&B>,
+        read: impl AsyncFnOnce(Response<Incoming>) -> Result<A, ClientError>,
+    ) -> Result<A, ClientError> {
         if self.port.is_none() {
             check_socket_path(&self.socket)?;
         }
@@ -135,13 +181,10 @@ impl Client {
         let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream));
         let (mut sender, connection) = handshake.await.map_err(broken)?;
         // The connection ends with its sender, which ends with the exchange.
-        let exchange = async move {
-            let response = sender.send_request(request).await?;
-            let status = response.status();
-            Ok::<_, hyper::Error>((status, response.into_body().collect().await?.to_bytes()))
-        };
+        let exchange =
+            async move { read(sender.send_request(request).await.map_err(broken)?).await };
         // Either may end first; the response is read to its end.
-        tokio::join!(exchange, connection).0.map_err(broken)
+        tokio::join!(exchange, connection).0
     }
 }
 

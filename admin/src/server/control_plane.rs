@@ -1,5 +1,6 @@
 //! The interface of a control plane that the admin API serves, and the errors of its requests.
 
+use std::io;
 use std::pin::Pin;
 use std::sync::Weak;
 
@@ -155,7 +156,14 @@ pub trait ControlPlane: Send + Sync + 'static {
 
     /// The journal's entries of a query. May block on the store.
     fn journal(&self, query: &JournalQuery) -> Result<JournalPage, ApiError>;
+
+    /// Exports the store at this moment: what it returns writes the sealed export, and blocks on its output. Takes as long as
+    /// reading the whole store.
+    fn export(&self, operator: Operator) -> Result<WriteExport, ApiError>;
 }
+
+/// Writes an export.
+pub type WriteExport = Box<dyn FnOnce(&mut dyn io::Write) -> io::Result<()> + Send>;
 
 /// Resolves at a change.
 pub type NextChange = Pin<Box<dyn Future<Output = ()> + Send>>;

@@ -163,6 +163,10 @@ impl ControlPlane for Slow {
         not_requested()
     }
 
+    fn export(&self, _: Operator) -> Result<WriteExport, ApiError> {
+        not_requested()
+    }
+
     fn endpoints(&self, _: Option<&ServiceName>) -> Result<EndpointList, ApiError> {
         not_requested()
     }

@@ -7,8 +7,8 @@ use ironmesh_catalog::text::{chain, escape_output};
 use ironmesh_catalog::{JournalEntry, JournalKind, JournalQuery};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::table;
 use crate::cli::Output;
+use ironmesh_terminal::journal_table as table;
 use ironmesh_terminal::stdout::write_if_open;
 
 /// The poll interval.

@@ -5,6 +5,7 @@
 
 pub mod color;
 pub mod explained;
+pub mod journal_table;
 pub mod log;
 pub mod manual;
 pub mod stdout;

@@ -6,7 +6,7 @@ use ironmesh_catalog::text::escape_line;
 use ironmesh_catalog::{Actor, JournalEntry, JournalKind, JournalOutcome, JournalSubject};
 
 /// The line above the rows.
-pub(super) const HEADER: &str =
+pub const HEADER: &str =
     "TIME                  WHO            WHAT         SUBJECT               OUTCOME\n";
 
 /// The widths of the columns that may have to be cut.
@@ -17,7 +17,7 @@ const SUBJECT: usize = 20;
 const ID_DIGITS: usize = 8;
 
 /// The rows of entries, each followed by an indented line with what its columns lack.
-pub(super) fn rows(entries: &[JournalEntry]) -> String {
+pub fn rows(entries: &[JournalEntry]) -> String {
     entries.iter().map(row).collect()
 }
 
