@@ -129,6 +129,13 @@ impl StorePlace<'_> {
                 import.finish()?;
             }
             StoreLocation::Etcd(etcd) => {
+                if let Some((record, bytes)) = &source.summary.largest {
+                    let most = EtcdImport::MAX_RECORD;
+                    ensure!(
+                        *bytes <= most,
+                        "record {record} has {bytes} bytes, and a store in etcd has records of at most {most}"
+                    );
+                }
                 let options = etcd_options(STORE_SECTION, etcd.clone());
                 check_user(options.clone())?;
                 let mut local = begin_embedded().map_err(|error| {
@@ -139,14 +146,11 @@ impl StorePlace<'_> {
                 let mesh = self.settings.mesh.as_str();
                 let key = self.settings_key()?;
                 let mut import = EtcdImport::begin(options, &key, mesh, &host_name())?;
-                source.read::<anyhow::Error>(|item| {
-                    match item {
-                        TransferItem::Shared(table, key, value) => {
-                            import.put(table, key, &value)?
-                        }
-                        item @ TransferItem::Local(..) => local.put(item)?,
+                source.read::<anyhow::Error>(|item| match item {
+                    TransferItem::Shared(table, key, value) => {
+                        import.put(table, key, &value).map_err(Into::into)
                     }
-                    Ok(())
+                    item @ TransferItem::Local(..) => local.put(item).map_err(Into::into),
                 })?;
                 import.finish()?;
                 local.finish()?;

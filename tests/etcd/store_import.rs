@@ -33,7 +33,7 @@ async fn interrupted_import_is_no_store_and_the_next_one_replaces_it() {
     let mut import = begin(&etcd, &key.load()).unwrap();
     // Two transactions are stored, and the rest is not.
     put(&mut import, 250).unwrap();
-    drop(import);
+    block_in_place(|| drop(import));
     assert_eq!(etcd.keys(&format!("{PREFIX}/state/records/")).await.len(), 200);
     let error = open(&etcd, &key).unwrap_err();
     assert!(matches!(error, EtcdStoreError::Importing(_)), "{error}");

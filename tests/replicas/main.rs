@@ -9,6 +9,7 @@
 mod azure;
 mod example;
 mod machine;
+mod moves;
 mod outages;
 mod replicas;
 mod reports;

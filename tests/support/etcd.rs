@@ -36,6 +36,9 @@ const ROOT: &str = "root";
 /// The user of the control planes of a mesh with its store in etcd.
 const STORE: &str = "store";
 
+/// The user of the control planes of the mesh `other`.
+const OTHER_STORE: &str = "other-store";
+
 impl Etcd {
     /// Starts one member without access control. `None` skips the test because etcd is missing.
     pub async fn start() -> Option<Self> {
@@ -59,8 +62,8 @@ impl Etcd {
     }
 
     /// Starts three members with mutual TLS. Users are the names in certificates: `root` may do
-    /// everything, `mesh` has the rights that policy needs, `store` those of the store of a mesh, and
-    /// `stranger` has none.
+    /// everything, `mesh` has the rights that policy needs, `store` those of the store of a mesh, `other-store` those of
+    /// the mesh `other`, and `stranger` has none.
     pub async fn start_three() -> Option<Self> {
         Self::new(3, true)?.start_with_users().await
     }
@@ -86,10 +89,17 @@ impl Etcd {
             let prefix = format!("/ironmesh/default/{role}/");
             etcd.ctl(&[&grant[..], &[&prefix]].concat()).await;
         }
-        let users: [(&str, &[&str]); 4] = [
+        etcd.ctl(&["role", "add", "other"]).await;
+        for keys in ["state", "leases"] {
+            let prefix = format!("/ironmesh/other/{keys}/");
+            let grant = ["role", "grant-permission", "other", "--prefix=true", "readwrite"];
+            etcd.ctl(&[&grant[..], &[&prefix]].concat()).await;
+        }
+        let users: [(&str, &[&str]); 5] = [
             (ROOT, &["root"]),
             ("mesh", &["policy"]),
             (STORE, &["state", "leases"]),
+            (OTHER_STORE, &["other"]),
             ("stranger", &[]),
         ];
         for (user, roles) in users {
@@ -262,6 +272,11 @@ impl Etcd {
         format!("[store]\nkind = \"etcd\"\n{store}{policy}")
     }
 
+    /// The same for the mesh `other`, whose user may not use the keys of a different mesh.
+    pub fn other_store_settings(&self) -> String {
+        format!("[store]\nkind = \"etcd\"\n{}", self.section("store.etcd", OTHER_STORE))
+    }
+
     fn section(&self, section: &str, user: &str) -> String {
         let count = u8::try_from(self.members.len()).unwrap();
         let endpoints: Vec<_> = (0..count).map(|member| self.endpoint(member)).collect();
@@ -323,7 +338,7 @@ impl Etcd {
             let names = addresses.map(SanType::IpAddress).into();
             issue(self.folder.path(), &format!("m{member}"), names, &issuer);
         }
-        for user in [ROOT, "mesh", STORE, "stranger", "nobody"] {
+        for user in [ROOT, "mesh", STORE, OTHER_STORE, "stranger", "nobody"] {
             let names = vec![SanType::DnsName(user.try_into().unwrap())];
             issue(self.folder.path(), user, names, &issuer);
         }
