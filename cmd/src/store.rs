@@ -4,9 +4,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use ironmesh_config_settings::StoreLocation;
-use ironmesh_control_plane::{
-    Imported, InitializedStore, initialize_etcd_store, steps_after_import,
-};
+use ironmesh_control_plane::{InitializedStore, initialize_etcd_store};
 use ironmesh_store::{ExportFile, KeyEncryptionKey, KeyOrigin, Store};
 use serde_json::json;
 use tokio::runtime::Runtime;
@@ -15,7 +13,7 @@ use crate::cli::{
     Output, StoreCommand, StoreExportArguments, StoreImportArguments, StoreInitArguments,
 };
 use crate::resolved_settings::ResolvedSettings;
-use ironmesh_terminal::stdout::outln;
+use ironmesh_terminal::stdout::{out, outln};
 
 /// Runs a command of `ironmesh store`.
 pub(crate) fn run(command: StoreCommand, output: Output, runtime: &Runtime) -> anyhow::Result<()> {
@@ -44,23 +42,10 @@ fn export(
         exported.context(advice)?;
         file.finish()?
     };
-    let (file, key) = (path.display(), resolved.key_encryption_key.display());
+    let exported = resolved.store_place().exported(path, bytes, arguments.offline);
     match output {
-        Output::Json => {
-            let mode = if arguments.offline { "offline" } else { "online" };
-            outln!("{}", json!({ "file": file.to_string(), "bytes": bytes, "mode": mode }))?;
-        }
-        Output::Text => {
-            outln!("exported the mesh `{}` into {file} ({bytes} bytes)", resolved.settings.mesh)?;
-            outln!(
-                "it is sealed with the key-encryption key of the mesh, {key}, which an import needs"
-            )?;
-            if !arguments.offline {
-                outln!(
-                    "what changes from now on is not in it: to move the mesh, stop its control planes and use --offline"
-                )?;
-            }
-        }
+        Output::Json => outln!("{}", serde_json::to_string_pretty(&exported)?)?,
+        Output::Text => out!("{exported}")?,
     }
     Ok(())
 }
@@ -68,29 +53,10 @@ fn export(
 /// Imports a mesh, and prints what to do next.
 fn import(arguments: &StoreImportArguments, output: Output) -> anyhow::Result<()> {
     let resolved = ResolvedSettings::load(&arguments.config)?;
-    let place = resolved.store_place();
-    let imported = place.import(&arguments.file)?;
-    let steps = steps_after_import(&place);
-    let store = match &resolved.settings.store {
-        StoreLocation::Embedded => resolved.state.display().to_string(),
-        StoreLocation::Etcd(etcd) => format!("etcd below {}", etcd.prefix),
-    };
-    let Imported { mesh, proxies, records, exported_at } = imported;
+    let imported = resolved.store_place().import(&arguments.file)?;
     match output {
-        Output::Json => outln!(
-            "{}",
-            json!({ "mesh": mesh, "store": store, "proxies": proxies, "records": records, "exported_at": exported_at, "next": steps })
-        )?,
-        Output::Text => {
-            let all =
-                if proxies == 1 { "1 proxy".to_owned() } else { format!("{proxies} proxies") };
-            outln!(
-                "imported the mesh `{mesh}` with {all} into {store}, as it was at {exported_at}"
-            )?;
-            for (number, step) in (1..).zip(steps) {
-                outln!("{number}. {step}")?;
-            }
-        }
+        Output::Json => outln!("{}", serde_json::to_string_pretty(&imported)?)?,
+        Output::Text => out!("{imported}")?,
     }
     Ok(())
 }

@@ -51,4 +51,4 @@ pub use question::advice;
 pub use signs_of_life::SignsOfLife;
 pub use start::{Options, Running, start};
 pub use stores::initialize_etcd_store;
-pub use transfer::{Imported, StorePlace, steps_after_import};
+pub use transfer::{ExportedMesh, ImportedMesh, StorePlace};

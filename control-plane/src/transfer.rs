@@ -1,8 +1,10 @@
 //! The export of a mesh, and its import into a store of either kind (docs/decisions/0094-export-and-import.md).
 
+mod report;
+
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{bail, ensure};
@@ -18,6 +20,7 @@ use ironmesh_store_etcd::{EtcdImport, EtcdStore, check_user};
 use jiff::Timestamp;
 
 use crate::stores::{Stores, host_name, local_folder};
+pub use report::{ExportedMesh, ImportedMesh};
 
 /// Exports the stores of a control plane.
 #[derive(Debug)]
@@ -72,20 +75,13 @@ pub struct StorePlace<'s> {
     pub key_file: &'s Path,
 }
 
-/// A mesh that was imported.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Imported {
-    /// The name of the mesh.
-    pub mesh: String,
-    /// The number of its enrolled proxies.
-    pub proxies: u64,
-    /// The number of records.
-    pub records: u64,
-    /// When it was exported.
-    pub exported_at: String,
-}
-
 impl StorePlace<'_> {
+    /// What `export` into `file` reports.
+    pub fn exported(&self, file: &Path, bytes: u64, offline: bool) -> ExportedMesh {
+        let (mesh, key_file) = (self.settings.mesh.to_string(), self.key_file.to_owned());
+        ExportedMesh { mesh, file: file.to_owned(), bytes, key_file, offline }
+    }
+
     /// Exports the mesh of a stopped control plane into the new file `path`. Returns its size in bytes. Blocks.
     ///
     /// # Errors
@@ -115,7 +111,7 @@ impl StorePlace<'_> {
     ///
     /// Fails if the file is not an export of this mesh and key, if there is a store, or if the store cannot be written. There is
     /// then no new store, and the import can be repeated.
-    pub fn import(&self, path: &Path) -> anyhow::Result<Imported> {
+    pub fn import(&self, path: &Path) -> anyhow::Result<ImportedMesh> {
         self.require_stopped()?;
         let mut source = ImportSource::open(path, ExportKey::new(&self.settings_key()?)?)?;
         self.require_same_mesh(&source)?;
@@ -157,12 +153,35 @@ impl StorePlace<'_> {
             }
         }
         let summary = source.summary;
-        Ok(Imported {
+        Ok(ImportedMesh {
             mesh: summary.manifest.mesh,
+            store: match &self.settings.store {
+                StoreLocation::Embedded => self.state.display().to_string(),
+                StoreLocation::Etcd(etcd) => format!("etcd below {}", etcd.prefix),
+            },
             proxies: summary.proxies,
             records: summary.records,
             exported_at: summary.manifest.exported_at,
+            next: self.steps_after_import(),
         })
+    }
+
+    /// What an operator does after an import.
+    fn steps_after_import(&self) -> Vec<String> {
+        let old = "keep the control planes of the old store stopped for good: with two stores, there would be two meshes \
+                   that revoke and enroll apart";
+        let mut steps = vec![old.to_owned()];
+        if matches!(self.settings.store, StoreLocation::Etcd(_)) {
+            steps.push(format!(
+                "copy the key-encryption key `{}` to each control plane of the mesh, and move away the folder `local` of \
+                 its state folder, if it had an earlier store in etcd",
+                self.key_file.display()
+            ));
+        }
+        let start = "start `ironmesh serve` with these settings, and check `ironmesh status`";
+        let remove = "remove the export when it is not needed any more";
+        steps.extend([start, remove].map(str::to_owned));
+        steps
     }
 
     fn settings_key(&self) -> anyhow::Result<KeyEncryptionKey> {
@@ -203,23 +222,4 @@ impl StorePlace<'_> {
         }
         Ok(())
     }
-}
-
-/// The steps after an import, in the order in which an operator takes them.
-pub fn steps_after_import(place: &StorePlace<'_>) -> Vec<String> {
-    let old = "keep the control planes of the old store stopped for good: with two stores, there would be two meshes that \
-               revoke and enroll apart";
-    let mut steps = vec![old.to_owned()];
-    if matches!(place.settings.store, StoreLocation::Etcd(_)) {
-        let key = PathBuf::from(place.key_file);
-        steps.push(format!(
-            "copy the key-encryption key `{}` to each control plane of the mesh, and move away the folder `local` of its state \
-             folder, if it had an earlier store in etcd",
-            key.display()
-        ));
-    }
-    steps
-        .push("start `ironmesh serve` with these settings, and check `ironmesh status`".to_owned());
-    steps.push("remove the export when it is not needed any more".to_owned());
-    steps
 }
