@@ -92,10 +92,12 @@ impl StorePlace<'_> {
         let mut file = ExportFile::create(path)?;
         self.require_stopped()?;
         let folder = local_folder(&self.settings.store, self.state);
-        if matches!(self.settings.store, StoreLocation::Embedded) {
-            let shown = folder.display();
-            ensure!(Store::database_exists(&folder), "there is no store in `{shown}`");
-        }
+        // Nothing is created here, perhaps by a different user than that of the control plane.
+        ensure!(
+            Store::database_exists(&folder),
+            "no control plane has run with this state folder: there is no store in `{}`",
+            folder.display()
+        );
         let key = self.settings_key()?;
         let stores = Stores::open_at(self.settings, self.state, self.key_file, false)?;
         let (local, etcd) = (stores.local, stores.etcd);

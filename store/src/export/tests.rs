@@ -1,7 +1,7 @@
 //! Exports as files, and their import into an embedded store.
 
 use std::io::Write as _;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -268,6 +268,29 @@ fn interrupted_import_leaves_no_store_and_can_be_repeated() {
     assert_eq!(imported.health().high_water, None);
     let count = |store: &Store| store.list(crate::journal::JOURNAL).unwrap().len();
     assert_eq!(count(&imported), count(&store));
+}
+
+#[test]
+fn import_by_root_belongs_to_the_owner_of_the_state_folder() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let folder = Folder::new();
+    let (_store, path) = folder.export(0);
+    let state = folder.path("other");
+    fs_err::create_dir(&state).unwrap();
+    std::os::unix::fs::chown(&state, Some(12345), Some(12346)).unwrap();
+    // The folder `local` below it is a new one.
+    for target in ["other", "other/local"] {
+        import(&folder, &mut folder.open(&path).unwrap(), target);
+        for file in ["", "state.redb", "high-water"] {
+            let owner = fs_err::metadata(folder.path(target).join(file)).unwrap();
+            assert_eq!((owner.uid(), owner.gid()), (12345, 12346), "{target}/{file}");
+        }
+    }
+    // An export of the stopped store writes a new mark, too.
+    drop(folder.store("other"));
+    assert_eq!(fs_err::metadata(state.join("high-water")).unwrap().uid(), 12345);
 }
 
 #[test]
