@@ -50,6 +50,7 @@ mod signals;
 mod socket_path;
 mod state;
 mod status;
+mod store_transfer;
 mod storms;
 mod suggestions;
 mod yaml;

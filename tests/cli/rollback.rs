@@ -5,12 +5,12 @@ use serde_json::Value;
 
 use crate::server::Server;
 
-fn service(name: &str) -> String {
+pub(crate) fn service(name: &str) -> String {
     format!("[[service]]\nname = \"{name}\"\n")
 }
 
 /// Writes the only document, and waits until it is active. Returns its revision.
-async fn publish(server: &Server, name: &str) -> String {
+pub(crate) async fn publish(server: &Server, name: &str) -> String {
     let before = server.readyz().await.json()["policy"]["revision"].clone();
     server.workspace.write("policy/a.toml", &service(name));
     let policy = server
@@ -96,7 +96,7 @@ async fn rollback_survives_a_restart_until_the_folder_changes() {
 
 /// Keeps the active revision at once: one that is active for less than a second is kept only on
 /// request. A rollback to it changes nothing else.
-fn keep_revision(server: &Server, revision: &str) {
+pub(crate) fn keep_revision(server: &Server, revision: &str) {
     let run = server.run(&["policy", "rollback", revision]);
     assert_eq!(run.code, 0, "{run:?}");
 }
