@@ -10,6 +10,7 @@ use ironmesh_tests::{
 };
 use serde_json::Value;
 
+use crate::machine::Machine;
 use crate::replicas::{POLICY, json, key};
 
 /// Replaces the part of the settings that names the store.
@@ -89,6 +90,8 @@ async fn mesh_moves_to_etcd_and_back_without_an_effect_on_proxies() {
     let buyer = mesh.envoy(&buyer).await;
     let envoys = [&store, &buyer];
     wait_until_synced(&mesh, 2).await;
+    // A machine with an agent, which has service certificates for its own key.
+    let mut machine = Machine::start(&mesh, "default/buyer", 24).await;
     // One that has not connected yet, one that is revoked, and a token that nothing has used.
     let unclaimed = mesh.bootstrap(&ProxyOptions::new("default/store", 22)).await;
     let revoked = mesh.bootstrap(&ProxyOptions::new("default/store", 23)).await;
@@ -99,7 +102,7 @@ async fn mesh_moves_to_etcd_and_back_without_an_effect_on_proxies() {
     json(&mesh, &["proxy", "token", "--service", "default/store"]).await;
     let load = Load::start(buyer.socket(14001), "store", "/");
     load.wait_for_requests(REQUESTS_PER_FAULT).await;
-    wait_until_synced(&mesh, 2).await;
+    wait_until_synced(&mesh, 3).await;
     let (state, before) = (lasting_state(&mesh).await, updates(envoys).await);
 
     // Through the running control plane: the export is whole, and the store of the settings is not replaced.
@@ -120,7 +123,7 @@ async fn mesh_moves_to_etcd_and_back_without_an_effect_on_proxies() {
     assert!(error.contains("its end is missing"), "{error}");
     assert_eq!(etcd.keys("/ironmesh/default/").await, [""; 0], "nothing is written before");
     let imported = import(&mesh, &export).await;
-    assert_eq!(imported["proxies"], 4, "{imported:#}");
+    assert_eq!(imported["proxies"], 5, "{imported:#}");
     let error = failure(&mesh, &["store", "import", export.to_str().unwrap()]).await;
     assert!(error.contains("move it away"), "{error}");
     verify_move(&mut mesh, envoys, &load, (&state, &before), &revoked).await;
@@ -140,6 +143,8 @@ async fn mesh_moves_to_etcd_and_back_without_an_effect_on_proxies() {
     verify_move(&mut mesh, envoys, &load, (&state, &before), &revoked).await;
     let report = load.finish().await;
     report.assert_undisturbed();
+    // Its agent reaches the control plane too: a drain waits for it.
+    machine.drain().await;
     for envoy in envoys {
         envoy.assert_no_update_errors().await;
     }
@@ -154,7 +159,7 @@ async fn verify_move(
     revoked: &Path,
 ) {
     mesh.restart_control_plane().await;
-    wait_until_synced(mesh, 2).await;
+    wait_until_synced(mesh, 3).await;
     load.wait_for_requests(REQUESTS_PER_FAULT).await;
     assert_eq!(updates(envoys).await, before, "an Envoy got something that it had");
     assert_eq!(lasting_state(mesh).await, *state);

@@ -13,12 +13,12 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use hyper::body::Frame;
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
 use super::read_queue::blocking;
-use super::{ApiError, Shared};
+use super::{ApiError, Shared, WriteExport};
 use crate::journal::Operator;
 
 /// How long an export may take: it keeps a snapshot of the store.
@@ -46,17 +46,7 @@ pub(super) async fn export(
     let busy = |_| ApiError::Busy("another export runs: try again when it has ended".to_owned());
     let permit = exports.0.try_acquire_owned().map_err(busy)?;
     let write = blocking(move || control_plane.export(operator)).await?;
-    let (sender, receiver) = channel(WAITING);
-    let parts = Parts { sender, runtime: Handle::current(), end: Instant::now() + EXPORT_LIMIT };
-    // It ends with the body, or with its time: then nothing can be sent any more.
-    drop(tokio::task::spawn_blocking(move || {
-        let mut output = BufWriter::with_capacity(PART, &parts);
-        let written = write(&mut output).and_then(|()| output.flush());
-        drop((output, permit));
-        // The client may be gone.
-        let _ = parts.send(Part::End(written));
-    }));
-    let body = ExportBody { receiver, has_ended: false };
+    let body = ExportBody::start(write, permit, EXPORT_LIMIT);
     Ok(([(header::CONTENT_TYPE, "application/octet-stream")], Body::new(body)).into_response())
 }
 
@@ -85,6 +75,7 @@ impl Parts {
 
 impl Write for &Parts {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let bytes = bytes.get(..PART).unwrap_or(bytes);
         self.send(Part::Bytes(Bytes::copy_from_slice(bytes)))?;
         Ok(bytes.len())
     }
@@ -98,6 +89,23 @@ impl Write for &Parts {
 struct ExportBody {
     receiver: Receiver<Part>,
     has_ended: bool,
+}
+
+impl ExportBody {
+    /// Begins to write. That ends with the body, or with its time: then nothing can be sent any more.
+    fn start(write: WriteExport, permit: OwnedSemaphorePermit, limit: Duration) -> Self {
+        let (sender, receiver) = channel(WAITING);
+        let parts = Parts { sender, runtime: Handle::current(), end: Instant::now() + limit };
+        drop(tokio::task::spawn_blocking(move || {
+            let mut output = BufWriter::with_capacity(PART, &parts);
+            let written = write(&mut output).and_then(|()| output.flush());
+            // Not when it is dropped: a part of what a failed write has left would be sent.
+            drop((output.into_parts(), permit));
+            // The client may be gone.
+            let _ = parts.send(Part::End(written));
+        }));
+        Self { receiver, has_ended: false }
+    }
 }
 
 impl hyper::body::Body for ExportBody {
@@ -118,5 +126,55 @@ impl hyper::body::Body for ExportBody {
         };
         self.has_ended = true;
         Poll::Ready(failed.map(Err))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+
+    /// The bytes of the body of a writer; none if it ends with an error.
+    async fn collect(write: WriteExport, limit: Duration) -> (Option<Bytes>, Exports) {
+        let exports = Exports::default();
+        let permit = Arc::clone(&exports.0).try_acquire_owned().unwrap();
+        let collected = ExportBody::start(write, permit, limit).collect().await;
+        (collected.ok().map(|body| body.to_bytes()), exports)
+    }
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    #[tokio::test]
+    async fn body_has_all_that_is_written() {
+        let write = |output: &mut dyn Write| {
+            (0..10_000).try_for_each(|number: u32| output.write_all(&number.to_be_bytes()))
+        };
+        let (bytes, exports) = collect(Box::new(write), MINUTE).await;
+        let bytes = bytes.unwrap();
+        assert_eq!((bytes.len(), &bytes[39_996..]), (40_000, &9_999_u32.to_be_bytes()[..]));
+        assert_eq!(exports.0.available_permits(), 1, "the next export may begin");
+    }
+
+    #[tokio::test]
+    async fn failed_writer_ends_the_body_with_an_error() {
+        let write = |output: &mut dyn Write| {
+            output.write_all(&[0; 3 * PART])?;
+            Err(io::Error::other("the store cannot be read"))
+        };
+        assert_eq!(collect(Box::new(write), MINUTE).await.0, None);
+        let panics = |_: &mut dyn Write| -> io::Result<()> { panic!("a defect") };
+        assert_eq!(collect(Box::new(panics), MINUTE).await.0, None);
+    }
+
+    #[tokio::test]
+    async fn client_that_does_not_read_ends_the_export_after_its_time() {
+        let exports = Exports::default();
+        let permit = Arc::clone(&exports.0).try_acquire_owned().unwrap();
+        let write = |output: &mut dyn Write| output.write_all(&vec![0; 20 * PART]);
+        let body = ExportBody::start(Box::new(write), permit, Duration::from_millis(50));
+        let next = tokio::time::timeout(MINUTE, exports.0.acquire());
+        assert!(next.await.is_ok(), "the export goes on without its client");
+        assert!(body.collect().await.is_err());
     }
 }

@@ -58,8 +58,11 @@ pub enum EtcdImportError {
         /// The number of keys.
         count: usize,
     },
-    /// Another import has begun.
-    #[error("another import into the store below `{0}` has begun, and this one has ended")]
+    /// Another import has begun, or a control plane has written the prefix.
+    #[error(
+        "another import into the store below `{0}` has begun, or a control plane of an earlier store there still runs: \
+         stop it, and import again"
+    )]
     Superseded(String),
     /// A record exceeds what etcd stores.
     #[error(
