@@ -131,7 +131,7 @@ impl hyper::body::Body for ExportBody {
 
 #[cfg(test)]
 mod tests {
-    use http_body_util::BodyExt as _;
+    use http_body_util::{BodyExt as _, Collected};
 
     use super::*;
 
@@ -140,7 +140,7 @@ mod tests {
         let exports = Exports::default();
         let permit = Arc::clone(&exports.0).try_acquire_owned().unwrap();
         let collected = ExportBody::start(write, permit, limit).collect().await;
-        (collected.ok().map(|body| body.to_bytes()), exports)
+        (collected.ok().map(Collected::to_bytes), exports)
     }
 
     const MINUTE: Duration = Duration::from_secs(60);
@@ -159,7 +159,7 @@ mod tests {
     #[tokio::test]
     async fn failed_writer_ends_the_body_with_an_error() {
         let write = |output: &mut dyn Write| {
-            output.write_all(&[0; 3 * PART])?;
+            output.write_all(&vec![0; 3 * PART])?;
             Err(io::Error::other("the store cannot be read"))
         };
         assert_eq!(collect(Box::new(write), MINUTE).await.0, None);
