@@ -87,7 +87,7 @@ pub async fn start(
     shutdown: CancellationToken,
 ) -> anyhow::Result<Running> {
     let settings = &options.settings;
-    let limits = Limits { connection_age: settings.xds.max_connection_age, ..Limits::default() };
+    let limits = Limits { connection_age: settings.max_connection_age(), ..Limits::default() };
     open_files::raise_limit(&limits);
 
     // All checks that may fail come before the first write: a failed first start leaves no state.

@@ -103,7 +103,7 @@ pub struct Certificates {
 /// Settings of xDS connections.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Xds {
-    /// The most age of a connection, plus or minus a tenth; unlimited if unset.
+    /// The most age of a connection, plus or minus a tenth, if it is set ([`Settings::max_connection_age`]).
     pub max_connection_age: Option<Duration>,
 }
 
@@ -113,7 +113,17 @@ pub fn load_settings(text: &str, path: &str) -> Result<Settings, Vec<Finding>> {
     syntax::read_whole(&Document::new(path, text), "the settings file", read)
 }
 
+/// The default age of a connection if there may be several control planes: a new one gets its share of the proxies within
+/// minutes.
+const CONNECTION_AGE_WITH_REPLICAS: Duration = Duration::from_secs(5 * 60);
+
 impl Settings {
+    /// The most age of a connection, plus or minus a tenth; none if it is unlimited.
+    pub fn max_connection_age(&self) -> Option<Duration> {
+        let has_replicas = matches!(self.store, StoreLocation::Etcd(_));
+        self.xds.max_connection_age.or_else(|| has_replicas.then_some(CONNECTION_AGE_WITH_REPLICAS))
+    }
+
     /// Whether providers may report loopback and link-local addresses. Every machine has these addresses, so
     /// they are useful only in a mesh on one machine: by default if xDS listens on loopback.
     pub fn allows_local_addresses(&self) -> bool {

@@ -58,3 +58,13 @@ fn contradicting_store_settings_are_errors() {
         "{found:?}"
     );
 }
+
+#[test]
+fn connections_end_with_several_control_planes_unless_their_age_is_set() {
+    let tls = "ca = \"ca.pem\"\ncertificate = \"c.pem\"\nkey = \"c.key\"\n";
+    let age = |text: &str| load_settings(text, "ironmesh.toml").unwrap().max_connection_age();
+    assert_eq!(age(""), None);
+    assert_eq!(age(&format!("{ETCD}{tls}")), Some(Duration::from_secs(300)));
+    let set = "xds = { max_connection_age = \"1h\" }\n";
+    assert_eq!(age(&format!("{set}{ETCD}{tls}")), Some(Duration::from_secs(3600)));
+}
