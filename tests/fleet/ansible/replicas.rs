@@ -205,6 +205,7 @@ impl<'fleet> Mesh<'fleet> {
 
 /// Control planes are upgraded one after the other, and then each of them is killed.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "it takes three minutes; `make test-long-fleet` runs it"]
 async fn playbooks_upgrade_control_planes_with_a_shared_store() {
     let Some(programs) = Programs::find() else { return };
     if require_etcd().is_none() {
