@@ -94,6 +94,11 @@ impl Peers {
         self.received.lock().behind(revision)
     }
 
+    /// Whether a proxy is connected to a peer.
+    pub(crate) fn is_connected(&self, id: ProxyId) -> bool {
+        self.received.lock().connection(id).is_some()
+    }
+
     /// Whether there is any peer.
     pub(crate) fn is_any(&self) -> bool {
         self.received.lock().is_any()

@@ -150,8 +150,9 @@ impl StorePlace<'_> {
                     }
                     item @ TransferItem::Local(..) => local.put(item).map_err(Into::into),
                 })?;
-                import.finish()?;
+                // The store in etcd comes last: with it, control planes start.
                 local.finish()?;
+                import.finish()?;
             }
         }
         let summary = source.summary;

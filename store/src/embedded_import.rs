@@ -11,7 +11,7 @@ use crate::export::{LocalTable, TransferItem};
 use crate::high_water::HIGH_WATER;
 use crate::key::KeyEncryptionKey;
 use crate::mesh_state::put;
-use crate::open::{DATABASE, OpenError};
+use crate::open::{DATABASE, IMPORT, OpenError};
 use crate::private_file;
 use crate::record_store::{
     MAX_COMMIT_BYTES, MAX_COMMIT_CHANGES, RecordChange, RecordError, RecordStore as _,
@@ -69,7 +69,7 @@ impl EmbeddedImport {
         if Store::database_exists(folder) {
             return Err(EmbeddedImportError::Exists(folder.join(DATABASE)));
         }
-        let draft = folder.join(format!("{DATABASE}.import"));
+        let draft = folder.join(IMPORT);
         let unusable = |source| EmbeddedImportError::Unusable { path: folder.to_owned(), source };
         if !fs_err::exists(folder).map_err(unusable)? {
             private_file::create_folder(folder).map_err(unusable)?;
@@ -132,18 +132,18 @@ impl EmbeddedImport {
             return Err(EmbeddedImportError::Exists(path));
         }
         private_file::give_to_owner_of(&folder, &draft.join(DATABASE)).map_err(place)?;
-        // An import is a new history: the mark of an earlier database of this folder says nothing about it.
-        let mark = draft.join(HIGH_WATER);
-        if fs_err::exists(&mark).map_err(place)? {
-            private_file::give_to_owner_of(&folder, &mark).map_err(place)?;
-            private_file::replace(&mark, &folder.join(HIGH_WATER)).map_err(place)?;
-        }
         private_file::publish_new(&draft.join(DATABASE), &path).map_err(|error| {
             match error.kind() {
                 io::ErrorKind::AlreadyExists => EmbeddedImportError::Exists(path.clone()),
                 _ => place(error),
             }
         })?;
+        // An import is a new history: the mark of an earlier database of this folder says nothing about it.
+        let mark = draft.join(HIGH_WATER);
+        if fs_err::exists(&mark).map_err(place)? {
+            private_file::give_to_owner_of(&folder, &mark).map_err(place)?;
+            private_file::replace(&mark, &folder.join(HIGH_WATER)).map_err(place)?;
+        }
         // The store is complete; the next import would remove an empty folder.
         let _ = fs_err::remove_dir_all(&draft);
         Ok(())

@@ -44,6 +44,10 @@ impl Store {
         let key = kek.into_path();
 
         let is_new = !path.try_exists().map_err(unusable)?;
+        let import = folder.join(IMPORT);
+        if is_new && import.try_exists().map_err(unusable)? {
+            return Err(OpenError::UnfinishedImport(import));
+        }
         if is_new {
             create(&path, &sealer).map_err(|failure| unusable(io::Error::other(failure)))?;
         }
@@ -116,6 +120,11 @@ impl Store {
 /// The state could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
+    /// An import runs or was interrupted, so there is no store yet.
+    #[error(
+        "an import has not ended: repeat `ironmesh store import`, or remove `{}` to begin a new mesh", .0.display()
+    )]
+    UnfinishedImport(PathBuf),
     /// The folder or its database cannot be created, read or written.
     #[error(
         "cannot create, read or write the state folder: make the user of `ironmesh serve` its owner, or set `state` to a different folder: `{}`", folder.display()
@@ -229,6 +238,9 @@ fn write_new(path: &Path, sealer: &Sealer) -> Result<(), Failure> {
 
 /// The database's name in the state folder.
 pub(crate) const DATABASE: &str = "state.redb";
+
+/// The folder of an import that has not ended. With it, a new database would be a new mesh that nobody wants.
+pub(crate) const IMPORT: &str = "state.redb.import";
 /// The prefix of the store's own file names in the state folder.
 const OWN_FILES: [&str; 4] = [DATABASE, "kek", "admin.sock", HIGH_WATER];
 /// The format that this version writes. Values of format 1 have no authentication, join records of format 2 no version;

@@ -39,6 +39,9 @@ impl Faults {
     }
 
     async fn begin(&mut self, machines: &mut Machines, fault: Fault) {
+        for mesh in &mut machines.control_planes {
+            mesh.assert_running();
+        }
         match fault {
             Fault::Kill(Process::ControlPlane(number)) => {
                 machines.control_planes[usize::from(number)].kill_control_plane().await;
@@ -87,6 +90,7 @@ impl Faults {
             }
             Fault::SlowDisk(_) => {
                 if let Some(mut strace) = self.slow_disk.take() {
+                    strace.assert_running();
                     strace.terminate().await;
                 }
             }

@@ -23,8 +23,10 @@ use crate::run::write_policy;
 /// What was called, with the answers.
 #[derive(Debug, Default)]
 pub(crate) struct History {
-    /// For each token: the contender that joins with it.
+    /// For each token: the contender that joins with it. The answer is the contender to which the token belongs.
     joins: BTreeMap<String, Vec<Call<u32, u32>>>,
+    /// For each token: the proxies that it has enrolled.
+    proxies: BTreeMap<String, BTreeSet<String>>,
     /// For each proxy: the reason of a revocation. The answer is the reason that holds.
     revocations: BTreeMap<String, Vec<Call<String, String>>>,
     /// The policy as a number.
@@ -107,6 +109,7 @@ impl Operators {
         let c = second.join(&last).await;
         let mut history = history.lock();
         for (call, proxy) in [a, b, c].into_iter().flatten() {
+            history.proxies.entry(token.clone()).or_default().extend(proxy.clone());
             history.joined.extend(proxy);
             history.joins.entry(token.clone()).or_default().push(call);
         }
@@ -212,6 +215,14 @@ impl Work {
 impl History {
     /// Fails the test unless all that operators rely on was linearizable.
     pub(crate) fn assert_linearizable(&self, first_policy: u32) {
+        let answered =
+            |calls: usize| assert!(calls > 0, "no call was answered: {}", self.summary());
+        answered(self.joined.len());
+        answered(self.revoked().count());
+        answered(self.policy.iter().filter(|call| call.answer.is_some()).count());
+        for (token, proxies) in &self.proxies {
+            assert!(proxies.len() <= 1, "{token} has enrolled {proxies:?}");
+        }
         for (token, calls) in &self.joins {
             // A token belongs to the first that joins with it.
             let step = |owner: &u32, contender: &u32| match owner {

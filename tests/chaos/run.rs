@@ -39,7 +39,7 @@ fn random_faults_leave_no_trace() {
         })
     };
     let seed = number("CHAOS_SEED", 1);
-    let length = Duration::from_secs(number("CHAOS_SECONDS", 90));
+    let length = Duration::from_secs(number("CHAOS_SECONDS", 120));
     let proxies = usize::try_from(number("CHAOS_PROXIES", 1_000)).unwrap();
     if !has_tools() {
         return;

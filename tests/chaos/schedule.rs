@@ -50,66 +50,85 @@ impl Step {
     }
 }
 
-/// Makes a schedule of this length. Up to two faults overlap, of which only one is about a process.
+/// Makes a schedule of this length. It begins with one fault of each kind, in any order, as far as it reaches. Up to two
+/// faults overlap, of which only one is about a process.
 pub(crate) fn schedule(seed: u64, length: Duration) -> Vec<Step> {
     let mut random = SeededRandom::new(seed);
     let mut steps: Vec<Step> = Vec::new();
     let mut at = Duration::from_secs(1);
-    // One leader of etcd or of a singleton may be among those that are stopped for half a minute.
-    let long = random.below(3);
+    let mut first: Vec<usize> = (0..KINDS).collect();
+    for place in (1..KINDS).rev() {
+        first.swap(place, random.below(place + 1));
+    }
     while at < length {
-        let is_first = steps.is_empty();
-        let (fault, lasts) = if is_first {
-            let machine = u8::try_from(long).unwrap();
-            (Fault::Freeze(Process::ControlPlane(machine)), LONG)
-        } else {
-            (fault(&mut random), random.millis(1_000..9_000))
-        };
-        let lasts = lasts.min(length.saturating_sub(at));
-        let step = Step { at, lasts, fault };
         let active: Vec<_> = steps.iter().filter(|before| before.end() > at).collect();
-        let overlaps = |before: &&&Step| before.fault.is_like(fault);
-        if active.len() < 2 && !active.iter().any(|before| overlaps(&before)) {
-            steps.push(step);
+        let is_possible = |kind: usize| {
+            active.len() < 2 && active.iter().all(|before| before.fault.group() != group(kind))
+        };
+        let kind = match first.iter().position(|kind| is_possible(*kind)) {
+            Some(place) => Some(first.remove(place)),
+            None if first.is_empty() => Some(random.below(KINDS)).filter(|kind| is_possible(*kind)),
+            None => None,
+        };
+        if let Some(kind) = kind {
+            let (fault, lasts) = fault(kind, &mut random);
+            steps.push(Step { at, lasts: lasts.min(length.saturating_sub(at)), fault });
         }
-        at += random.millis(1_000..6_000);
+        at += random.millis(500..4_000);
     }
     steps
 }
 
-/// The time for which one control plane is stopped: longer than any lease.
-const LONG: Duration = Duration::from_secs(30);
+/// The number of kinds of faults. The last one stops a control plane for longer than any lease.
+const KINDS: usize = 11;
 
-fn fault(random: &mut SeededRandom) -> Fault {
+/// A fault of a kind, and how long it lasts.
+fn fault(kind: usize, random: &mut SeededRandom) -> (Fault, Duration) {
     let machine = u8::try_from(random.below(3)).unwrap();
-    let other = Site::Machine((machine + 1) % 3);
-    let process =
-        if random.once_in(2) { Process::ControlPlane(machine) } else { Process::Etcd(machine) };
-    match random.below(11) {
-        0 | 1 => Fault::Kill(process),
-        2 => Fault::Freeze(process),
-        3 => Fault::Restart(process),
-        4 => Fault::SlowDisk(process),
-        5 => Fault::Cut(Site::Machine(machine), other),
-        6 => Fault::Cut(Site::Machine(machine), Site::Proxies),
-        7 if random.once_in(2) => Fault::CutOneWay(Site::Machine(machine), other),
-        7 => Fault::CutOneWay(Site::Proxies, Site::Machine(machine)),
-        8 => Fault::Isolate(machine),
-        9 => {
+    let (site, other) = (Site::Machine(machine), Site::Machine((machine + 1) % 3));
+    let either = |random: &mut SeededRandom| match random.below(2) {
+        0 => Process::ControlPlane(machine),
+        _ => Process::Etcd(machine),
+    };
+    let short = random.millis(1_000..9_000);
+    match kind {
+        0 => (Fault::Kill(Process::ControlPlane(machine)), short),
+        1 => (Fault::Kill(Process::Etcd(machine)), short),
+        2 => (Fault::Restart(Process::ControlPlane(machine)), Duration::from_secs(1)),
+        3 => (Fault::SlowDisk(either(random)), short),
+        4 => (Fault::Cut(site, other), short),
+        5 => (Fault::Cut(site, Site::Proxies), short),
+        6 => match random.below(2) {
+            0 => (Fault::CutOneWay(site, other), short),
+            _ => (Fault::CutOneWay(Site::Proxies, site), short),
+        },
+        // Longer than the lease of a control plane.
+        7 => (Fault::Isolate(machine), random.millis(16_000..26_000)),
+        8 => {
             let to_etcd = random.millis(0..100);
-            Fault::Delay { machine, to_etcd, from_etcd: Duration::from_millis(100) - to_etcd }
+            let from_etcd = Duration::from_millis(100) - to_etcd;
+            (Fault::Delay { machine, to_etcd, from_etcd }, short)
         }
-        _ => Fault::Skew(i64::try_from(random.below(240)).unwrap() - 120),
+        9 => (Fault::Skew(i64::try_from(random.below(240)).unwrap() - 120), short),
+        _ => match random.below(3) {
+            0 => (Fault::Freeze(Process::Etcd(machine)), short),
+            _ => (Fault::Freeze(Process::ControlPlane(machine)), Duration::from_secs(30)),
+        },
+    }
+}
+
+/// Faults of one group cannot overlap: what ends one of them would end a part of the other.
+fn group(kind: usize) -> u8 {
+    match kind {
+        0..=3 | 10 => 0,
+        4..=7 => 1,
+        8 => 2,
+        _ => 3,
     }
 }
 
 impl Fault {
-    /// Whether two faults cannot overlap: what ends one of them would end a part of the other.
-    fn is_like(self, other: Self) -> bool {
-        self.kind() == other.kind()
-    }
-
-    fn kind(self) -> u8 {
+    fn group(self) -> u8 {
         match self {
             Self::Kill(_) | Self::Freeze(_) | Self::Restart(_) | Self::SlowDisk(_) => 0,
             Self::Cut(..) | Self::CutOneWay(..) | Self::Isolate(_) => 1,
@@ -125,16 +144,24 @@ mod tests {
 
     #[test]
     fn schedule_depends_on_its_seed_alone_and_ends_in_time() {
-        let length = Duration::from_secs(150);
+        let length = Duration::from_secs(120);
         for seed in 0..200 {
             let steps = schedule(seed, length);
             assert_eq!(steps, schedule(seed, length));
             assert!(steps.iter().all(|step| step.end() <= length), "{steps:#?}");
-            assert!(steps.len() > 20, "{}", steps.len());
+            let has = |is_kind: fn(&Fault) -> bool| steps.iter().any(|step| is_kind(&step.fault));
+            assert!(has(|fault| matches!(fault, Fault::Kill(Process::ControlPlane(_)))));
+            assert!(has(|fault| matches!(fault, Fault::Kill(Process::Etcd(_)))));
+            assert!(has(|fault| matches!(fault, Fault::Restart(_))));
+            assert!(has(|fault| matches!(fault, Fault::Freeze(_))));
+            assert!(has(|fault| matches!(fault, Fault::SlowDisk(_))));
+            assert!(has(|fault| matches!(fault, Fault::Isolate(_))));
+            assert!(has(|fault| matches!(fault, Fault::CutOneWay(..))));
+            assert!(has(|fault| matches!(fault, Fault::Delay { .. } | Fault::Skew(_))));
             for (index, step) in steps.iter().enumerate() {
                 let others = steps[..index].iter().filter(|before| before.end() > step.at);
                 assert!(others.clone().count() < 2);
-                assert!(others.clone().all(|before| !before.fault.is_like(step.fault)));
+                assert!(others.clone().all(|before| before.fault.group() != step.fault.group()));
             }
         }
         assert_ne!(schedule(1, length), schedule(2, length));

@@ -176,6 +176,13 @@ impl Mesh {
         &self.programs
     }
 
+    /// Fails the test if the control plane, which was started, has ended by itself.
+    pub fn assert_running(&mut self) {
+        if let Some(child) = &mut self.control_plane {
+            child.assert_running();
+        }
+    }
+
     /// The process id of the running control plane.
     pub fn id(&self) -> Option<u32> {
         self.control_plane.as_ref()?.id()

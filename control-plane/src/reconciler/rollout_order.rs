@@ -124,7 +124,7 @@ impl RolloutOrder {
     pub(super) fn due(&self, context: RolloutContext<'_>) -> BTreeSet<ClientKey> {
         // Many clients wait for one port, which is examined once.
         let mut about_to_be_served: BTreeMap<&ServicePort, bool> = BTreeMap::new();
-        let mut callers: BTreeMap<&ServicePort, usize> = BTreeMap::new();
+        let mut callers: BTreeMap<&ServicePort, (usize, bool)> = BTreeMap::new();
         let mut due = BTreeSet::new();
         for (client, waits) in &self.waits {
             for (wait, wait_time) in waits {
@@ -136,15 +136,16 @@ impl RolloutOrder {
                                 .or_insert_with(|| is_about_to_be_served(port, context))
                     }
                     Wait::Unused(port) => {
-                        let count = || {
+                        let callers_of = || {
                             let (hub, name) = (context.hub, port.to_string());
-                            hub.clients_that_may_have(ResourceType::Cluster, &name)
+                            let here = hub.clients_that_may_have(ResourceType::Cluster, &name);
+                            (here, may_be_called_by_peers(port, context))
                         };
                         wait_time.is_over(context.now)
-                            || match *callers.entry(port).or_insert_with(count) {
-                                0 => !may_be_called_by_peers(port, context),
+                            || match *callers.entry(port).or_insert_with(callers_of) {
+                                (0, false) => true,
                                 // It may be the server itself.
-                                1 => !has_other_caller(client, port, context),
+                                (1, false) => !may_be_called_here(client, port, context),
                                 _ => false,
                             }
                     }
@@ -222,7 +223,7 @@ impl RolloutOrder {
         let served = ports_to_be_served(&wanted, before, &clusters, context);
         let served = served.into_iter().map(Wait::Served);
         let dropped = dropped_ports(&wanted, before, &clusters, context);
-        let unused = dropped.into_iter().filter_map(|port| self.drop_wait(client, port, context));
+        let unused = dropped.into_iter().filter_map(|port| self.drop_wait(client, &port, context));
         let unused: Vec<_> = unused.collect();
         let left = ports_without_backend(client, &wanted, before, &clusters, context)
             .into_iter()
@@ -264,20 +265,24 @@ impl RolloutOrder {
     }
 
     /// What a server waits for before it drops a port: its callers, and then their last requests. A port without a
-    /// caller is dropped at once; so is one whose callers did not drop it in time.
+    /// caller is dropped at once; so is one whose callers did not drop it in time. The last requests are waited for once:
+    /// what is known of peers changes with each revision of policy.
     fn drop_wait(
         &self,
         client: &ClientKey,
-        port: ServicePort,
+        port: &ServicePort,
         context: RolloutContext<'_>,
     ) -> Option<Wait> {
-        if has_other_caller(client, &port, context) {
-            return Some(Wait::Unused(port));
-        }
-        let waits = self.waits.get(client)?;
+        let waits = self.waits.get(client);
         let in_flight = Wait::InFlight(port.clone());
-        let was_called = matches!(waits.get(&Wait::Unused(port)), Some(WaitTime::Until(_)));
-        (was_called || waits.contains_key(&in_flight)).then_some(in_flight)
+        if waits.is_some_and(|waits| waits.contains_key(&in_flight)) {
+            return Some(in_flight);
+        }
+        let unused = Wait::Unused(port.clone());
+        if has_other_caller(client, port, context) {
+            return Some(unused);
+        }
+        matches!(waits?.get(&unused), Some(WaitTime::Until(_))).then_some(in_flight)
     }
 
     fn is_waiting(&mut self, client: &ClientKey, wait: &Wait, now: Instant) -> bool {
@@ -337,14 +342,18 @@ fn is_about_to_be_served_at_peers(port: &ServicePort, context: RolloutContext<'_
     let key = (served.service, served.port);
     context.snapshot.proxies_of(&key.0).any(|record| {
         let is_pending = record.revoked.is_none() && !record.participation.0.contains(&key);
-        is_pending && context.peers.connection(record.id).is_some()
+        is_pending && context.peers.is_connected(record.id)
     })
 }
 
 /// Whether a client other than a server may call a port, here or at a peer.
 fn has_other_caller(server: &str, port: &ServicePort, context: RolloutContext<'_>) -> bool {
+    may_be_called_here(server, port, context) || may_be_called_by_peers(port, context)
+}
+
+/// Whether a client of this control plane other than a server may call a port.
+fn may_be_called_here(server: &str, port: &ServicePort, context: RolloutContext<'_>) -> bool {
     context.hub.other_client_may_have(ResourceType::Cluster, &port.to_string(), server)
-        || may_be_called_by_peers(port, context)
 }
 
 /// Whether a proxy that is connected to a peer may call a port that policy has dropped.

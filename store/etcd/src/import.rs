@@ -123,8 +123,6 @@ impl EtcdImport {
         let own =
             Canary { mesh: mesh.to_owned(), created_at: Timestamp::now(), is_importing: true };
         let canary = own.seal(&cipher, &layout).map_err(system)?;
-        let leftovers = stored.iter().map(|one| one.key.clone());
-        let leftovers: Vec<_> = leftovers.filter(|key| key != layout.canary()).collect();
         let mut import = Self {
             runtime,
             cluster,
@@ -141,6 +139,13 @@ impl EtcdImport {
         let key = import.layout.canary().to_owned();
         let put = put(&key, import.canary.clone());
         import.transact(&Condition::Modified { key, revision }, &[put])?;
+        // From here on, an earlier import writes nothing more.
+        let (stored, _) =
+            import.runtime.block_on(import.cluster.insist(async |session: &mut Session| {
+                session.list_in_pages(import.layout.state(), PAGE).await
+            }))?;
+        let leftovers = stored.into_iter().map(|one| one.key);
+        let leftovers: Vec<_> = leftovers.filter(|key| key != import.layout.canary()).collect();
         for part in leftovers.chunks(MAX_COMMIT_CHANGES) {
             let removals = part.iter().map(|key| Write::Delete { key: key.clone() });
             import.transact(&import.is_own(), &removals.collect::<Vec<_>>())?;
@@ -189,7 +194,8 @@ impl EtcdImport {
         let head = head.seal(&self.cipher, self.layout.head()).map_err(system)?;
         let canary = Canary { mesh: self.mesh.clone(), created_at: now, is_importing: false };
         let canary = canary.seal(&self.cipher, &self.layout).map_err(system)?;
-        let writes = vec![put(self.layout.head(), head), put(self.layout.canary(), canary)];
+        // A lost answer is settled by the first one, which no control plane replaces.
+        let writes = vec![put(self.layout.canary(), canary), put(self.layout.head(), head)];
         self.transact(&self.is_own(), &writes)
     }
 

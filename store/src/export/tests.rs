@@ -12,8 +12,8 @@ use super::*;
 use crate::certificates::AUTHORITY;
 use crate::mesh_state::{CURRENT, MESH, put};
 use crate::{
-    EmbeddedImport, EmbeddedImportError, ImportFileError, KeyEncryptionKey, RecordStore, Store,
-    StoreSnapshot,
+    EmbeddedImport, EmbeddedImportError, ImportFileError, KeyEncryptionKey, OpenError, RecordStore,
+    Store, StoreSnapshot,
 };
 
 /// A folder with the state folders of a test. All have the same key-encryption key.
@@ -238,15 +238,17 @@ fn store_that_exists_is_never_imported_into() {
     let begun = EmbeddedImport::begin(&folder.path("state"), folder.key("kek"));
     assert!(matches!(begun, Err(EmbeddedImportError::Exists(_))));
 
-    // One that is created during the import wins.
+    // No control plane creates one during the import, and one that appears wins.
     let mut begun = EmbeddedImport::begin(&folder.path("other"), folder.key("kek")).unwrap();
     let again = EmbeddedImport::begin(&folder.path("other"), folder.key("kek"));
     assert!(matches!(again, Err(EmbeddedImportError::Concurrent(_))));
     let mut source = folder.open(&path).unwrap();
     source.read::<Box<dyn std::error::Error>>(|item| Ok(begun.put(item)?)).unwrap();
-    drop(folder.store("other"));
+    let opened = Store::open(&folder.path("other"), folder.key("kek"));
+    assert!(matches!(opened, Err(OpenError::UnfinishedImport(_))), "{opened:?}");
+    fs_err::write(folder.path("other/state.redb"), "a store").unwrap();
     assert!(matches!(begun.finish(), Err(EmbeddedImportError::Exists(_))));
-    assert_eq!(folder.store("other").list(AUTHORITY).unwrap(), []);
+    assert_eq!(fs_err::read(folder.path("other/state.redb")).unwrap(), b"a store");
 }
 
 #[test]
@@ -261,7 +263,8 @@ fn interrupted_import_leaves_no_store_and_can_be_repeated() {
     let mut source = folder.open(&path).unwrap();
     source.read::<Box<dyn std::error::Error>>(|item| Ok(begun.put(item)?)).unwrap();
     drop(begun);
-    assert!(!Store::database_exists(&folder.path("other")));
+    let opened = Store::open(&folder.path("other"), folder.key("kek"));
+    assert!(matches!(opened, Err(OpenError::UnfinishedImport(_))), "{opened:?}");
 
     import(&folder, &mut source, "other");
     let imported = folder.store("other");

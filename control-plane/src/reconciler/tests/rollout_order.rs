@@ -323,6 +323,8 @@ async fn server_serves_a_dropped_port_until_the_callers_at_peers_have_dropped_it
         ["default/shop|80", "default/stall|80"],
         "for requests in flight"
     );
+    // Another revision, which the peer does not have yet, does not begin the wait again.
+    harness.set_policy(&policy(&["shop", "more"]));
     advance(IN_FLIGHT).await;
     harness.settle(&mut [&mut server]);
     assert_eq!(sorted(served(&server)), ["default/shop|80"]);
