@@ -16,6 +16,8 @@ use crate::schedule::{Fault, Process, Step};
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     slow_disk: Option<Child>,
+    /// The control plane that was sent SIGTERM.
+    stopping: Option<u8>,
 }
 
 impl Faults {
@@ -39,8 +41,10 @@ impl Faults {
     }
 
     async fn begin(&mut self, machines: &mut Machines, fault: Fault) {
-        for mesh in &mut machines.control_planes {
-            mesh.assert_running();
+        for (mesh, number) in machines.control_planes.iter_mut().zip(0..) {
+            if self.stopping != Some(number) {
+                mesh.assert_running();
+            }
         }
         match fault {
             Fault::Kill(Process::ControlPlane(number)) => {
@@ -48,7 +52,12 @@ impl Faults {
             }
             Fault::Kill(Process::Etcd(number)) => machines.etcd.kill(number).await,
             Fault::Freeze(process) => signal(machines, process, Signal::STOP),
-            Fault::Restart(process) => signal(machines, process, Signal::TERM),
+            Fault::Restart(process) => {
+                if let Process::ControlPlane(number) = process {
+                    self.stopping = Some(number);
+                }
+                signal(machines, process, Signal::TERM);
+            }
             Fault::SlowDisk(process) => {
                 let id = match process {
                     Process::ControlPlane(number) => {
@@ -80,9 +89,10 @@ impl Faults {
             Fault::Kill(process) => launch(machines, process),
             Fault::Freeze(process) => signal(machines, process, Signal::CONT),
             Fault::Restart(process) => {
+                self.stopping = None;
                 match process {
                     Process::ControlPlane(number) => {
-                        machines.control_planes[usize::from(number)].stop().await;
+                        machines.control_planes[usize::from(number)].ended().await;
                     }
                     Process::Etcd(number) => machines.etcd.kill(number).await,
                 }

@@ -246,6 +246,18 @@ impl Mesh {
         }
     }
 
+    /// Waits for the end of a control plane that was sent SIGTERM.
+    ///
+    /// # Panics
+    ///
+    /// If its exit code reports a failure.
+    pub async fn ended(&mut self) {
+        if let Some(mut child) = self.control_plane.take() {
+            let status = child.wait().await;
+            assert!(status.success(), "the control plane ended with {status}");
+        }
+    }
+
     /// The answer of `/readyz`.
     pub async fn readyz(&self) -> Value {
         self.admin_get("/readyz").await
