@@ -239,7 +239,7 @@ fn write_new(path: &Path, sealer: &Sealer) -> Result<(), Failure> {
 /// The database's name in the state folder.
 pub(crate) const DATABASE: &str = "state.redb";
 
-/// The folder of an import that has not ended. With it, a new database would be a new mesh that nobody wants.
+/// The folder of an import that has not ended. With it, a new database would begin a different mesh.
 pub(crate) const IMPORT: &str = "state.redb.import";
 /// The prefix of the store's own file names in the state folder.
 const OWN_FILES: [&str; 4] = [DATABASE, "kek", "admin.sock", HIGH_WATER];

@@ -60,7 +60,7 @@ fn contradicting_store_settings_are_errors() {
 }
 
 #[test]
-fn connections_end_with_several_control_planes_unless_their_age_is_set() {
+fn connection_age_is_limited_with_a_store_in_etcd() {
     let tls = "ca = \"ca.pem\"\ncertificate = \"c.pem\"\nkey = \"c.key\"\n";
     let age = |text: &str| load_settings(text, "ironmesh.toml").unwrap().max_connection_age();
     assert_eq!(age(""), None);

@@ -297,7 +297,7 @@ async fn rollout_is_an_outage_only_after_callers_stop_waiting() {
 
 // The callers of a port may be connected to a peer. They drop the port first, as if they were here.
 #[tokio::test(start_paused = true)]
-async fn server_serves_a_dropped_port_until_the_callers_at_peers_have_dropped_it() {
+async fn dropped_port_is_served_until_callers_at_peers_drop_it() {
     let log = Log::begin();
     let mut harness = Harness::open(&policy(&["stall", "shop"]));
     let mut server = harness.proxy(1, &["stall", "shop"]);
