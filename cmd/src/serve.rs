@@ -23,7 +23,8 @@ pub(crate) async fn serve(arguments: &ServeArguments, output: Output) -> anyhow:
 }
 
 async fn run(arguments: &ServeArguments) -> anyhow::Result<()> {
-    // Installed first, so that a signal during the start already stops the process cleanly.
+    // Installed first, so that no signal is lost. The start may block for as long as it waits for etcd.
+    let stop_at_start = tokio::spawn(signals::exit_at_stop(Signals::install()?));
     let signals = Signals::install()?;
     let mut resolved = ResolvedSettings::load(&arguments.config)?;
     if let Some(policy) = &arguments.policy {
@@ -34,6 +35,7 @@ async fn run(arguments: &ServeArguments) -> anyhow::Result<()> {
     let shutdown = CancellationToken::new();
     let running =
         ironmesh_control_plane::start(&options, settings.values(), shutdown.clone()).await?;
+    stop_at_start.abort();
     supervise(running, signals, settings, shutdown).await
 }
 

@@ -107,7 +107,6 @@ impl Stores {
                 };
                 let keys = (key()?, key()?);
                 let export_key = Arc::new(ExportKey::new(&keys.0)?);
-                check_user(etcd.clone())?;
                 let local = Arc::new(Store::open(&folder, keys.0)?);
                 let store = EtcdStore::open(
                     EtcdStoreOptions {
@@ -119,6 +118,10 @@ impl Stores {
                     },
                     keys.1,
                 )?;
+                // Only now: an outage was waited for once already.
+                if store.condition().unavailable.is_none() {
+                    check_user(etcd.clone())?;
+                }
                 let shared: Arc<dyn RecordStore> = Arc::<EtcdStore>::clone(&store);
                 let exchange = Some(store.peer_exchange(etcd));
                 Ok(Self { local, shared, etcd: Some(store), exchange, export_key })

@@ -2,6 +2,7 @@
 
 use ironmesh_tests::xds::ProxyClient;
 use ironmesh_tests::{eventually, get_once};
+use rustix::process::Signal;
 
 use crate::replicas::{Replicas, codes};
 
@@ -57,6 +58,23 @@ async fn outage_of_etcd_is_reported_and_ends_without_a_restart() {
         .await;
     }
     replicas.enroll(1, "default/buyer", 31).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn control_plane_that_waits_for_etcd_at_its_start_ends_on_sigterm() {
+    let Some(mut replicas) = Replicas::start(1).await else { return };
+    let mesh = &mut replicas.all[0];
+    mesh.stop().await;
+    // They accept connections, and never answer.
+    for member in 0..3 {
+        replicas.etcd.signal(member, Signal::STOP);
+    }
+    mesh.launch_control_plane(&[]);
+    mesh.handles_signals().await;
+    mesh.signal_control_plane(Signal::TERM);
+    mesh.ended().await;
+    let log = mesh.log();
+    assert!(log.contains("control plane stopped while it started"), "{log}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -30,6 +30,8 @@ pub struct Mesh {
     loopback: Loopback,
     xds: SocketAddr,
     launcher: Launcher,
+    /// The program of the control plane, if it is of a different version than that of its commands.
+    served_by: Option<PathBuf>,
     /// The control plane's own wall clock, if a test sets one.
     clock: Option<SkewedClock>,
     folder: TempDir,
@@ -83,6 +85,7 @@ impl Mesh {
             loopback,
             xds,
             launcher,
+            served_by: None,
             clock: None,
             folder: tempfile::Builder::new().prefix("ironmesh-test-").tempdir().unwrap(),
         }
@@ -151,7 +154,8 @@ impl Mesh {
 
     /// Starts the control plane with these arguments, without waiting. It must not be running.
     pub fn launch_control_plane(&mut self, arguments: &[&str]) {
-        let mut command = self.ironmesh(&[&["serve"], arguments].concat());
+        let program = self.served_by.as_ref().unwrap_or(&self.programs.ironmesh);
+        let mut command = self.command(program, &[&["serve"], arguments].concat());
         if let Some(clock) = &self.clock {
             clock.give_to(&mut command);
         }
@@ -171,6 +175,11 @@ impl Mesh {
         self.clock = Some(SkewedClock::new(self.folder.path()));
     }
 
+    /// Runs the control plane by this program of a different version from its next start; by `None`, by its own.
+    pub fn serve_by(&mut self, program: Option<PathBuf>) {
+        self.served_by = program;
+    }
+
     /// The programs of this mesh.
     pub fn programs(&self) -> &Programs {
         &self.programs
@@ -181,6 +190,19 @@ impl Mesh {
         if let Some(child) = &mut self.control_plane {
             child.assert_running();
         }
+    }
+
+    /// Waits until the control plane handles SIGTERM; before that, the signal ends it as any program.
+    pub async fn handles_signals(&self) {
+        let status = format!("/proc/{}/status", self.id().unwrap());
+        eventually("the handler of SIGTERM", async || {
+            let status = fs::read_to_string(&status)?;
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t"));
+            let caught = u64::from_str_radix(caught.unwrap_or_default(), 16)?;
+            anyhow::ensure!(caught & (1 << (Signal::TERM.as_raw() - 1)) != 0, "SigCgt {caught:x}");
+            Ok(())
+        })
+        .await;
     }
 
     /// The process id of the running control plane.
@@ -380,7 +402,11 @@ impl Mesh {
     }
 
     fn ironmesh(&self, arguments: &[&str]) -> Command {
-        let mut command = self.launcher.command(&self.programs.ironmesh);
+        self.command(&self.programs.ironmesh, arguments)
+    }
+
+    fn command(&self, program: &Path, arguments: &[&str]) -> Command {
+        let mut command = self.launcher.command(program);
         command.args(arguments).arg("--config").arg(self.config_file());
         command
     }

@@ -27,6 +27,15 @@ pub(super) struct Signals {
     _file_size: Handler,
 }
 
+/// Ends the process at the first signal that stops the control plane. Nothing is lost while it starts: it serves no proxy
+/// yet, and what it stores is whole after any end.
+pub(super) async fn exit_at_stop(mut signals: Signals) {
+    signals.stop().await;
+    tracing::info!("control plane stopped while it started");
+    #[expect(clippy::exit, reason = "the start may hold threads that cannot be cancelled")]
+    std::process::exit(0)
+}
+
 impl Signals {
     pub(super) fn install() -> io::Result<Self> {
         Ok(Self {
