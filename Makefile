@@ -109,11 +109,12 @@ test-long-fleet: envoy .tools/bin/cargo-deb-$(DEB_VERSION)
 	@$(MAKE) --no-print-directory "$(test_package)"
 	@ENVOY_BIN="$${ENVOY_BIN:-$(CURDIR)/.tools/envoy}" "$(target_dir)/debug/xtask" test --ignored playbooks_
 
-# Half an hour of random faults on machines with etcd and control planes: it needs root.
-test-long-chaos: envoy
+# Half an hour of random faults on machines with etcd and control planes, which begin with the pinned version: it needs root.
+test-long-chaos: envoy .tools/bin/cargo-deb-$(DEB_VERSION)
 	@scripts/get-etcd.sh
+	@scripts/get-other-version.sh
 	cargo build --workspace --all-targets
-	@CHAOS_SEED=$(LONG_SEED) CHAOS_SECONDS=1800 ENVOY_BIN="$${ENVOY_BIN:-$(CURDIR)/.tools/envoy}" "$(target_dir)/debug/xtask" test random_faults
+	@CHAOS_SEED=$(LONG_SEED) CHAOS_SECONDS=1800 CHAOS_PREDECESSOR="$(CURDIR)/.tools/other-version/ironmesh" ENVOY_BIN="$${ENVOY_BIN:-$(CURDIR)/.tools/envoy}" "$(target_dir)/debug/xtask" test random_faults
 
 test-long-fuzz:
 	FUZZ_SEED=$(LONG_SEED) fuzz/run $(or $(LONG_SECONDS),60)

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Builds the other version of the skew test (tests/fleet/skew.rs) into .tools/other-version: the package of the commit that
-# tests/fleet/other-version names, by that commit's own recipe. The release of a version names its predecessor there.
+# Builds the other version of the skew test (tests/fleet/skew.rs) and of upgrades under random faults (tests/chaos) into
+# .tools/other-version: the program and the package of the commit that tests/fleet/other-version names, by that commit's own
+# recipe. The release of a version names its predecessor there.
 #
 # usage: scripts/get-other-version.sh
 #
@@ -37,7 +38,8 @@ export SOURCE_DATE_EPOCH CARGO_TARGET_DIR="$home/target"
     packaging/build deb "$home/target/debug/ironmesh" "$home/package"
 )
 mv "$home"/package/*.deb "$home/ironmesh.deb"
+mv "$home/target/debug/ironmesh" "$home/ironmesh"
 rm -rf "$home/source" "$home/target" "$home/package"
 # Last: a build that is interrupted is not taken for a complete one.
 echo "$commit" >"$home/commit"
-say "done: .tools/other-version/ironmesh.deb"
+say "done: .tools/other-version/ironmesh and ironmesh.deb"

@@ -117,6 +117,11 @@ impl Fleet {
         self.totals.all_configured(0, patience).await
     }
 
+    /// Whether a client has ACKed all its subscriptions on the stream that it has now.
+    pub fn is_configured(&self, client: usize) -> bool {
+        self.totals.is_configured(client)
+    }
+
     /// The counts so far.
     pub fn counts(&self) -> Counts {
         self.totals.counts()

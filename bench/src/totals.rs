@@ -130,6 +130,10 @@ impl Totals {
         self.set(client, None);
     }
 
+    pub(crate) fn is_configured(&self, client: usize) -> bool {
+        self.progress.lock().configured.get(client).is_some_and(Option::is_some)
+    }
+
     fn set(&self, client: usize, at: Option<Instant>) {
         let mut progress = self.progress.lock();
         let progress = &mut *progress;

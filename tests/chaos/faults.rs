@@ -24,8 +24,10 @@ impl Faults {
     /// Follows a schedule. Returns the time at which the last fault ended.
     pub(crate) async fn run(mut self, machines: &mut Machines, steps: &[Step]) -> Instant {
         let begin = Instant::now();
-        let starts = steps.iter().map(|step| (step.at, true, step));
-        let ends = steps.iter().map(|step| (step.at + step.lasts, false, step));
+        let restarts: Vec<_> = steps.iter().flat_map(Step::restarts).collect();
+        let steps = || steps.iter().chain(&restarts);
+        let starts = steps().map(|step| (step.at, true, step));
+        let ends = steps().map(|step| (step.at + step.lasts, false, step));
         let mut events: Vec<_> = starts.chain(ends).collect();
         events.sort_by_key(|(at, is_begin, _)| (*at, *is_begin));
         for (at, is_begin, step) in events {
@@ -55,8 +57,15 @@ impl Faults {
             Fault::Restart(process) => {
                 if let Process::ControlPlane(number) = process {
                     self.stopping = Some(number);
+                    // The start before may be a moment ago.
+                    machines.control_planes[usize::from(number)].handles_signals().await;
                 }
                 signal(machines, process, Signal::TERM);
+            }
+            Fault::Upgrade => {
+                for mesh in &mut machines.control_planes {
+                    mesh.serve_by(None);
+                }
             }
             Fault::SlowDisk(process) => {
                 let id = match process {
@@ -98,6 +107,8 @@ impl Faults {
                 }
                 launch(machines, process);
             }
+            // The restarts end by themselves.
+            Fault::Upgrade => {}
             Fault::SlowDisk(_) => {
                 if let Some(mut strace) = self.slow_disk.take() {
                     strace.assert_running();

@@ -33,8 +33,13 @@ const SETTINGS: &str =
     "xds = { max_connection_age = \"1m\" }\nendpoints = { allow_local_addresses = true }\n";
 
 impl Machines {
-    /// Starts all, and waits until each control plane answers.
-    pub(crate) async fn start(network: Network, programs: &Programs) -> Option<Self> {
+    /// Starts all, and waits until each control plane answers. `predecessor` is the program of an earlier version, which
+    /// control planes run until an upgrade.
+    pub(crate) async fn start(
+        network: Network,
+        programs: &Programs,
+        predecessor: Option<&PathBuf>,
+    ) -> Option<Self> {
         let machines = [0, 1, 2].map(Site::Machine);
         let launchers = machines.map(|machine| network.launcher(machine));
         let etcd = Etcd::start_three_on(network::of_etcd(), launchers.clone()).await?;
@@ -66,6 +71,7 @@ impl Machines {
         }
         control_planes[SKEWED].use_own_clock();
         for mesh in &mut control_planes {
+            mesh.serve_by(predecessor.cloned());
             mesh.launch_control_plane(&[]);
         }
         let started = Self { control_planes, etcd, relays, network };

@@ -6,7 +6,8 @@
 //! fault is up to the machine.
 //!
 //! `CHAOS_SEED=7` repeats a schedule, `CHAOS_SECONDS=1800` sets its length, `CHAOS_PROXIES=100` the number of simulated
-//! proxies. It needs root.
+//! proxies. With `CHAOS_PREDECESSOR=PROGRAM`, control planes are of that version of `ironmesh` until the schedule upgrades
+//! them. It needs root.
 
 #![expect(
     clippy::indexing_slicing,

@@ -68,7 +68,8 @@ pub(crate) struct Network {
 impl Network {
     /// Creates the namespaces.
     pub(crate) fn create() -> Self {
-        let network = Self { prefix: format!("chaos{}", std::process::id()) };
+        remove_those_of_ended_tests();
+        let network = Self { prefix: format!("{PREFIX}{}", std::process::id()) };
         let lan = format!("{}-lan", network.prefix);
         shell(&format!(
             "ip netns add {lan}\nip -n {lan} link set lo up\nip -n {lan} link add br0 type bridge\n\
@@ -144,6 +145,23 @@ impl Drop for Network {
         }
     }
 }
+
+/// A test that was killed leaves its namespaces, whose processes have ended with it.
+fn remove_those_of_ended_tests() {
+    for entry in fs_err::read_dir("/run/netns").into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let test = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-'));
+        let Some((Ok(test), _)) = test.map(|(test, site)| (test.parse::<u32>(), site)) else {
+            continue;
+        };
+        if !Path::new(&format!("/proc/{test}")).exists() {
+            let _ = Command::new("ip").args(["netns", "del", &name]).output();
+        }
+    }
+}
+
+/// The start of the names of all namespaces of this suite, before the id of the process.
+const PREFIX: &str = "ironmesh-chaos-";
 
 fn shell(script: &str) {
     let output = Command::new("sh").args(["-euc", script]).output().unwrap();

@@ -256,6 +256,13 @@ impl History {
         self.revocations.iter().filter(move |(_, calls)| is_answered(calls)).map(|(proxy, _)| proxy)
     }
 
+    /// The proxies whose revocation was called and never answered.
+    pub(crate) fn in_doubt(&self) -> impl Iterator<Item = &String> {
+        let is_in_doubt =
+            |calls: &[Call<String, String>]| calls.iter().all(|call| call.answer.is_none());
+        self.revocations.iter().filter(move |(_, calls)| is_in_doubt(calls)).map(|(proxy, _)| proxy)
+    }
+
     /// A line for the report.
     pub(crate) fn summary(&self) -> String {
         fn count<'a, I: 'a, O: 'a>(calls: impl Iterator<Item = &'a Call<I, O>>) -> String {

@@ -1,5 +1,6 @@
 //! The run: a mesh under load, faults, and what must hold afterwards.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -54,7 +55,8 @@ fn random_faults_leave_no_trace() {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         runtime.enable_all().on_thread_start(enter.clone()).build().unwrap()
     });
-    let scale = Scale { seed, length, proxies };
+    let predecessor = std::env::var_os("CHAOS_PREDECESSOR").map(PathBuf::from);
+    let scale = Scale { seed, length, proxies, predecessor };
     runtime.block_on(run(network, programs, scale, of_proxies.handle()));
 }
 
@@ -89,11 +91,14 @@ struct Scale {
     seed: u64,
     length: Duration,
     proxies: usize,
+    /// The program of the control planes before the first upgrade, if it is of a different version.
+    predecessor: Option<PathBuf>,
 }
 
 async fn run(network: Network, programs: Programs, scale: Scale, of_proxies: &Handle) {
-    let Scale { seed, length, proxies } = scale;
-    let Some(mut machines) = Machines::start(network, &programs).await else { return };
+    let Scale { seed, length, proxies, predecessor } = scale;
+    let machines = Machines::start(network, &programs, predecessor.as_ref()).await;
+    let Some(mut machines) = machines else { return };
     let folder = tempfile::Builder::new().prefix("ironmesh-test-").tempdir().unwrap();
     let of_policy = machines.cli_of_operators(folder.path());
     let first = write_policy(folder.path(), FIRST);
@@ -119,16 +124,20 @@ async fn run(network: Network, programs: Programs, scale: Scale, of_proxies: &Ha
     let load = Load::start(buyer.socket(14001), "store", "/");
     let xds: Vec<_> = machines.control_planes.iter().map(Mesh::xds).collect();
     let identities = enroll(&machines, folder.path(), proxies).await;
-    let fleet = {
-        let _entered = of_proxies.enter();
-        Fleet::new(identities, Variant::Delta, AckDelay::default())
-    };
-    fleet.connect_to_any(&xds, true);
-    fleet.all_configured(PATIENCE).await.unwrap();
     let spare = folder.path().join("spare");
     let spare = bootstrap(&machines, &spare, "s1", SPARE, 200).await;
+    let connect = |identities: &[Identity]| {
+        let _entered = of_proxies.enter();
+        let fleet = Fleet::new(identities.to_vec(), Variant::Delta, AckDelay::default());
+        fleet.connect_to_any(&xds, true);
+        fleet
+    };
+    let (fleet, spare_fleet) = (connect(&identities), connect(&spare));
+    for fleet in [&fleet, &spare_fleet] {
+        fleet.all_configured(PATIENCE).await.unwrap();
+    }
     let before = usage(&machines);
-    eprintln!("{} proxies are connected; {before:?}", fleet.len());
+    eprintln!("{} proxies are connected; {before:?}", fleet.len() + spare_fleet.len());
 
     // The faults.
     let mut random = SeededRandom::new(seed);
@@ -161,6 +170,7 @@ async fn run(network: Network, programs: Programs, scale: Scale, of_proxies: &Ha
         envoy.assert_no_update_errors().await;
     }
     history.assert_linearizable(FIRST);
+    assert_revoked_are_disconnected(&history, &spare, &spare_fleet).await;
     assert_same_state(&machines, &history, proxies).await;
     assert_same_certificates(&machines, &folder.path().join("s0"), &xds).await;
     let verified = fleet.verify(xds[usize::try_from(seed % 3).unwrap()], PATIENCE).await.unwrap();
@@ -310,6 +320,24 @@ async fn assert_same_state(machines: &Machines, history: &History, proxies: usiz
         let one = expected.iter().find(|[id, ..]| id.trim_matches('"') == revoked).unwrap();
         assert!(one[3].contains("reason"), "{one:?} was revoked");
     }
+}
+
+/// No control plane serves a revoked proxy, and each other one is served. It holds with [`PROMISED`], as all proxies
+/// have converged.
+async fn assert_revoked_are_disconnected(history: &History, spare: &[Identity], fleet: &Fleet) {
+    let revoked: BTreeSet<_> = history.revoked().collect();
+    // A revocation without an answer may have been stored.
+    let in_doubt: BTreeSet<_> = history.in_doubt().collect();
+    eventually("the streams of exactly the revoked proxies to be closed", async || {
+        for (index, identity) in spare.iter().enumerate() {
+            let is_revoked = revoked.contains(&identity.id);
+            let is_wrong = fleet.is_configured(index) == is_revoked;
+            let is_wrong = is_wrong && (is_revoked || !in_doubt.contains(&identity.id));
+            anyhow::ensure!(!is_wrong, "{}, revoked: {is_revoked}", identity.id);
+        }
+        Ok(())
+    })
+    .await;
 }
 
 /// All control planes serve the same certificate to a proxy of this folder.

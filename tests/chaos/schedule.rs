@@ -15,6 +15,8 @@ pub(crate) enum Fault {
     Freeze(Process),
     /// SIGTERM, and a new process when the fault ends.
     Restart(Process),
+    /// The restarts of all control planes, one after the other, with the version of this checkout.
+    Upgrade,
     /// Each write to the disk that must be durable takes 200 ms more.
     SlowDisk(Process),
     /// No packet passes between two sites.
@@ -48,6 +50,16 @@ impl Step {
     fn end(&self) -> Duration {
         self.at + self.lasts
     }
+
+    /// The restarts of an upgrade: each control plane serves again for a while before the next one stops.
+    pub(crate) fn restarts(&self) -> Vec<Self> {
+        let restart = |number: u8| Self {
+            at: self.at + self.lasts * u32::from(number) / 3,
+            lasts: self.lasts / 6,
+            fault: Fault::Restart(Process::ControlPlane(number)),
+        };
+        if self.fault == Fault::Upgrade { (0..3).map(restart).collect() } else { Vec::new() }
+    }
 }
 
 /// Makes a schedule of this length. It begins with one fault of each kind, in any order, as far as it reaches. Up to two
@@ -79,8 +91,11 @@ pub(crate) fn schedule(seed: u64, length: Duration) -> Vec<Step> {
     steps
 }
 
-/// The number of kinds of faults. The last one stops a control plane for longer than any lease.
-const KINDS: usize = 11;
+/// The number of kinds of faults.
+const KINDS: usize = 12;
+
+/// How long an upgrade takes.
+const UPGRADE: Duration = Duration::from_secs(15);
 
 /// A fault of a kind, and how long it lasts.
 fn fault(kind: usize, random: &mut SeededRandom) -> (Fault, Duration) {
@@ -110,6 +125,8 @@ fn fault(kind: usize, random: &mut SeededRandom) -> (Fault, Duration) {
             (Fault::Delay { machine, to_etcd, from_etcd }, short)
         }
         9 => (Fault::Skew(i64::try_from(random.below(240)).unwrap() - 120), short),
+        10 => (Fault::Upgrade, UPGRADE),
+        // Longer than any lease.
         _ => match random.below(3) {
             0 => (Fault::Freeze(Process::Etcd(machine)), short),
             _ => (Fault::Freeze(Process::ControlPlane(machine)), Duration::from_secs(30)),
@@ -120,17 +137,21 @@ fn fault(kind: usize, random: &mut SeededRandom) -> (Fault, Duration) {
 /// Faults of one group cannot overlap: what ends one of them would end a part of the other.
 fn group(kind: usize) -> u8 {
     match kind {
-        0..=3 | 10 => 0,
+        0..=3 | 10.. => 0,
         4..=7 => 1,
         8 => 2,
-        _ => 3,
+        9 => 3,
     }
 }
 
 impl Fault {
     fn group(self) -> u8 {
         match self {
-            Self::Kill(_) | Self::Freeze(_) | Self::Restart(_) | Self::SlowDisk(_) => 0,
+            Self::Kill(_)
+            | Self::Freeze(_)
+            | Self::Restart(_)
+            | Self::Upgrade
+            | Self::SlowDisk(_) => 0,
             Self::Cut(..) | Self::CutOneWay(..) | Self::Isolate(_) => 1,
             Self::Delay { .. } => 2,
             Self::Skew(_) => 3,
@@ -154,6 +175,7 @@ mod tests {
             assert!(has(|fault| matches!(fault, Fault::Kill(Process::Etcd(_)))));
             assert!(has(|fault| matches!(fault, Fault::Restart(_))));
             assert!(has(|fault| matches!(fault, Fault::Freeze(_))));
+            assert!(has(|fault| matches!(fault, Fault::Upgrade)));
             assert!(has(|fault| matches!(fault, Fault::SlowDisk(_))));
             assert!(has(|fault| matches!(fault, Fault::Isolate(_))));
             assert!(has(|fault| matches!(fault, Fault::CutOneWay(..))));

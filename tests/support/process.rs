@@ -24,7 +24,9 @@ impl Launcher {
     pub fn command(&self, program: &Path) -> Command {
         let Some(namespace) = &self.0 else { return Command::new(program) };
         let mut command = Command::new("nsenter");
-        command.arg(format!("--net={}", namespace.display())).arg(program);
+        command.arg(format!("--net={}", namespace.display()));
+        // A test that is killed drops nothing. So they end with the thread that starts them.
+        command.args(["setpriv", "--pdeathsig", "KILL"]).arg(program);
         command
     }
 }
