@@ -14,13 +14,11 @@ mod enrollment;
 mod join_record;
 mod journal;
 mod plan;
-mod plan_text;
 mod proxies;
 mod proxy_detail;
 mod releases;
 mod removals;
 mod revocation;
-mod revocation_text;
 mod server;
 mod socket_path;
 mod tokens;
@@ -53,7 +51,6 @@ pub use journal::{JournalPage, MAX_JOURNAL_PAGE, Operator};
 pub use plan::{
     FieldChange, MAX_PLAN, Plan, PlanRequest, PlannedProxy, ProxyGroup, ResourceChange,
 };
-pub use plan_text::plan_text;
 pub use proxies::{
     MAX_PROXY_PAGE, NackView, OriginView, ProxyFilter, ProxyPage, ProxyQuery, ProxyView, SyncView,
 };
@@ -66,7 +63,6 @@ pub use removals::{AcceptRemovalRequest, AcceptedRemoval, HeldRemoval};
 pub use revocation::{
     MAX_REASON, MAX_REVOCATIONS, ReachView, RevokeRequest, Revoked, RevokedProxies,
 };
-pub use revocation_text::{reach_text, revocation_text};
 pub use server::{
     ApiError, BindError, Cancellation, ControlPlane, NextChange, WriteExport, bind_socket,
     serve_reads, serve_socket,

@@ -1,10 +1,9 @@
 //! `ironmesh endpoints`: the endpoints of services, and whether callers use them.
 
-mod changes;
-mod table;
 mod watch;
 
 use ironmesh_admin::AcceptedEndpoints;
+use ironmesh_views::endpoints::text;
 use jiff::Timestamp;
 
 use crate::cli::{AcceptArguments, EndpointsArguments, EndpointsCommand, Output};
@@ -24,7 +23,7 @@ pub(crate) async fn endpoints(arguments: EndpointsArguments, output: Output) -> 
     let list = client.endpoints(service.as_ref()).await?;
     match output {
         Output::Json => outln!("{}", serde_json::to_string_pretty(&list)?)?,
-        Output::Text => out!("{}", table::text(&list, Timestamp::now()))?,
+        Output::Text => out!("{}", text(&list, Timestamp::now()))?,
     }
     Ok(())
 }

@@ -1,27 +1,15 @@
 //! `ironmesh status`: the problems of the mesh first, then a summary.
 
 mod connection;
-mod handshakes;
-mod policy;
-mod stale;
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
-
-use ironmesh_admin::{
-    AuditView, DeniedView, FindingView, OthersView, ProxyQuery, ProxyView, Readiness,
-};
-use ironmesh_catalog::codes;
+use ironmesh_admin::ProxyQuery;
+use ironmesh_views::status::{Status, by_state};
 use jiff::Timestamp;
 use serde_json::json;
 
 use crate::cli::{Output, StatusArguments};
-use crate::proxy::state_text;
 use crate::resolved_settings::ResolvedSettings;
 use ironmesh_terminal::stdout::{out, outln};
-
-/// The most proxies, or addresses, that one message names.
-const NAMED: usize = 5;
 
 /// Prints the status of the mesh. Fails if there are problems.
 pub(crate) async fn status(arguments: &StatusArguments, output: Output) -> anyhow::Result<()> {
@@ -29,214 +17,21 @@ pub(crate) async fn status(arguments: &StatusArguments, output: Output) -> anyho
     let (client, readiness, socket_gone) = connection::open(&resolved).await?;
     let proxies = client.proxies(ProxyQuery::default()).await?.proxies;
     let audit = client.audit().await?;
-    let mut wrong = wrong(&readiness, &proxies, &audit);
-    wrong.extend(socket_gone);
-    let (stale, becoming_stale) = stale::stale(&proxies, Timestamp::now());
-    wrong.extend(stale);
-    let (cut_off, failed) = handshakes::failed(&readiness.handshakes, &proxies);
-    wrong.extend(cut_off);
-    let is_note = |finding: &&FindingView| finding.code == codes::PLAINTEXT_PROVIDER.to_string();
-    let noted = readiness.findings.iter().filter(is_note).map(finding_text);
-    let notes: Vec<_> = policy::rolled_back(&readiness.policy)
-        .into_iter()
-        .chain(reconnecting(&proxies))
-        .chain(becoming_stale)
-        .chain(noted)
-        .chain(failed)
-        .collect();
+    let status = Status::new(&readiness, &proxies, &audit, socket_gone, Timestamp::now());
     match output {
         Output::Json => {
+            let Status { wrong, notes } = &status;
             let proxies = by_state(&proxies);
             outln!(
                 "{:#}",
                 json!({ "wrong": wrong, "notes": notes, "control_plane": readiness, "proxies": proxies, "audit": audit })
             )?;
         }
-        Output::Text => out!("{}", text(&wrong, &notes, &readiness, &proxies))?,
+        Output::Text => out!("{}", status.text(&readiness, &proxies))?,
     }
-    match wrong.len() {
+    match status.wrong.len() {
         0 => Ok(()),
         1 => anyhow::bail!("one thing is wrong"),
         several => anyhow::bail!("{several} things are wrong"),
     }
-}
-
-/// The problems, most urgent first. Each is a sentence, followed by lines that say what to do.
-fn wrong(readiness: &Readiness, proxies: &[ProxyView], audit: &AuditView) -> Vec<String> {
-    let mut wrong = Vec::new();
-    if !readiness.ready {
-        wrong.push(format!(
-            "the control plane is not ready and serves no xDS; it waits for:\n{}",
-            readiness.waiting_for.join("\n")
-        ));
-    }
-    let policy = &readiness.policy;
-    wrong.extend(policy::wrong(policy));
-    let of_mesh = readiness.findings.iter().chain(&policy.findings);
-    wrong.extend(of_mesh.filter(|finding| is_wrong(finding)).map(finding_text));
-    let is_disconnected = |proxy: &&ProxyView| proxy.state == "disconnected";
-    let disconnected: Vec<_> = proxies.iter().filter(is_disconnected).collect();
-    if !disconnected.is_empty() {
-        wrong.push(disconnected_proxies(&disconnected));
-    }
-    for proxy in proxies.iter().filter(|proxy| !proxy.nacks.is_empty()) {
-        wrong.push(format!(
-            "proxy {} NACKs {}\n`ironmesh proxy list` shows each NACK with its reason",
-            proxy.record.name,
-            counted(length(&proxy.nacks), "resource", "resources")
-        ));
-    }
-    let of_proxies = proxies.iter().flat_map(|proxy| &proxy.findings);
-    // (Those about copied certificates are findings of the mesh, too.)
-    let is_new =
-        |finding: &&FindingView| is_error(finding) && !readiness.findings.contains(finding);
-    wrong.extend(of_proxies.filter(is_new).map(finding_text));
-    wrong.extend(audit.denied.iter().map(would_be_denied));
-    wrong.extend(audit.others.iter().map(|others| {
-        let OthersView { service, port, count, .. } = others;
-        let calls = counted(*count, "call", "calls");
-        format!(
-            "strict would deny {calls} of further callers on `{service}|{port}`; the audit list is full, so they are \
-             not named"
-        )
-    }));
-    wrong
-}
-
-fn is_error(finding: &FindingView) -> bool {
-    finding.severity == "error"
-}
-
-/// Whether a finding is a problem: an error, a stale endpoints provider, or a held-back removal of endpoints or
-/// policy. With the latter the mesh keeps its previous state, but an operator must act.
-fn is_wrong(finding: &FindingView) -> bool {
-    let alarms = [codes::PROVIDER_STALE, codes::ENDPOINTS_HELD, codes::REMOVAL_HELD];
-    is_error(finding) || alarms.iter().any(|code| code.to_string() == finding.code)
-}
-
-fn finding_text(finding: &FindingView) -> String {
-    let mut text = format!("{}[{}]: {}", finding.severity, finding.code, finding.message);
-    if let (Some(file), Some(line)) = (&finding.place.file, finding.place.line) {
-        let _ = write!(text, "\nat {file}:{line}");
-    }
-    if let Some(help) = &finding.help {
-        let _ = write!(text, "\n{help}");
-    }
-    text
-}
-
-/// The problem text for a caller that strict mode would deny.
-fn would_be_denied(denied: &DeniedView) -> String {
-    let DeniedView { caller, service, port, count, .. } = denied;
-    let is_tcp = denied.requests.is_empty();
-    let what = if is_tcp {
-        counted(*count, "connection", "connections")
-    } else {
-        counted(*count, "request", "requests")
-    };
-    let last = denied.last_seen;
-    let mut text = format!(
-        "strict would deny `{caller}` on `{service}|{port}`: {what}, the last at {last:.0}"
-    );
-    for request in &denied.requests {
-        let _ = write!(text, "\n{} {} ({})", request.method, request.example, request.count);
-    }
-    let kind = if is_tcp { "TCPRoute" } else { "HTTPRouteGroup" };
-    let _ = write!(
-        text,
-        "\nto allow it, add a traffic target with the source `{caller}` and a rule of kind `{kind}`"
-    );
-    text
-}
-
-/// The problem text for proxies without an xDS stream: address, time of the loss, and whether callers still use
-/// them.
-fn disconnected_proxies(proxies: &[&ProxyView]) -> String {
-    let mut text = counted(length(proxies), "proxy is disconnected", "proxies are disconnected");
-    for proxy in proxies.iter().take(NAMED) {
-        let services: Vec<_> = proxy.record.services.iter().map(ToString::to_string).collect();
-        let (name, address) = (&proxy.record.name, proxy.record.mesh_address);
-        let _ = write!(text, "\n{name} ({}) at {address}", services.join(", "));
-        if let Some(since) = proxy.disconnected_since {
-            let _ = write!(text, " since {since:.0}");
-        }
-        text.push_str(if proxy.called { ": still receives calls" } else { ": receives no calls" });
-    }
-    if proxies.len() > NAMED {
-        let _ = write!(text, "\nand {} more", proxies.len() - NAMED);
-    }
-    text.push_str(
-        "\ncheck its machine and its Envoy; revoke a proxy that will not return (`ironmesh proxy revoke`)",
-    );
-    text
-}
-
-/// The note about proxies that may still reconnect after a start of the control plane.
-fn reconnecting(proxies: &[ProxyView]) -> Option<String> {
-    let count = proxies.iter().filter(|proxy| proxy.state == "reconnecting").count();
-    let all = u64::try_from(count).unwrap_or(u64::MAX);
-    let proxies = counted(all, "proxy", "proxies");
-    (count > 0).then(|| {
-        format!(
-            "waiting for {proxies} to reconnect: the control plane started less than a minute ago"
-        )
-    })
-}
-
-/// The number of proxies in each state, by the state's JSON value.
-fn by_state(proxies: &[ProxyView]) -> BTreeMap<&str, usize> {
-    let mut states = BTreeMap::new();
-    for proxy in proxies {
-        *states.entry(&*proxy.state).or_default() += 1;
-    }
-    states
-}
-
-fn text(
-    wrong: &[String],
-    notes: &[String],
-    readiness: &Readiness,
-    proxies: &[ProxyView],
-) -> String {
-    let mut text = String::new();
-    let wrong = wrong.iter().map(|one| ("wrong", one));
-    for (word, one) in wrong.chain(notes.iter().map(|one| ("note", one))) {
-        let mut lines = one.lines();
-        let _ = writeln!(text, "{word}: {}", lines.next().unwrap_or_default());
-        for line in lines {
-            let _ = writeln!(text, "{:1$}  {line}", "", word.len());
-        }
-    }
-    let warnings = readiness.findings.iter().chain(&readiness.policy.findings);
-    for warning in warnings.filter(|finding| !is_wrong(finding)) {
-        let _ = writeln!(text, "{}", finding_text(warning).lines().next().unwrap_or_default());
-    }
-    if !text.is_empty() {
-        text.push('\n');
-    }
-    let state = if readiness.ready { "ready" } else { "not ready" };
-    let _ = writeln!(text, "control plane  {state}");
-    let policy = &readiness.policy;
-    let revision = policy.revision.as_deref().unwrap_or("none");
-    let from = if policy.rolled_back.is_none() {
-        format!("from `{}`", policy.source)
-    } else {
-        format!("instead of the content of `{}`", policy.source)
-    };
-    let _ = writeln!(text, "policy         revision {revision}, {from}");
-    let states: Vec<_> = by_state(proxies)
-        .iter()
-        .map(|(state, count)| format!("{count} {}", state_text(state)))
-        .collect();
-    let states = if states.is_empty() { "none".to_owned() } else { states.join(", ") };
-    let _ = writeln!(text, "proxies        {states}");
-    text
-}
-
-fn counted(count: u64, one: &str, several: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { several })
-}
-
-fn length<T>(list: &[T]) -> u64 {
-    u64::try_from(list.len()).unwrap_or(u64::MAX)
 }

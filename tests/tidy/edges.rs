@@ -110,6 +110,11 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     // Two engines of one trait, which do not know each other; what seals a record is in the first.
     ("ironmesh-store-etcd", &["ironmesh-etcd", "ironmesh-store"]),
     ("ironmesh-terminal", &["ironmesh-catalog"]),
+    // It writes the answers of the API as text.
+    (
+        "ironmesh-views",
+        &["ironmesh-admin", "ironmesh-analysis", "ironmesh-catalog", "ironmesh-terminal"],
+    ),
     // The ports and the cluster that a bootstrap has, to which resources refer.
     ("ironmesh-xds-compile", &["ironmesh-catalog", "ironmesh-sidecar", "ironmesh-xds-wire"]),
     ("ironmesh-xds-server", &["ironmesh-xds-wire"]),

@@ -6,10 +6,10 @@ use std::time::Duration;
 use ironmesh_admin::{Client, ClientError, EndpointList};
 use ironmesh_catalog::ServiceName;
 use ironmesh_catalog::text::{escape_line, escape_output};
+use ironmesh_views::endpoints;
 use jiff::Timestamp;
 use tokio::time::MissedTickBehavior;
 
-use super::{changes, table};
 use crate::cli::Output;
 use ironmesh_catalog::text::chain;
 use ironmesh_terminal::color;
@@ -54,13 +54,13 @@ pub(super) async fn watch(
         let text = match output {
             // Ages advance even if nothing else changes.
             Output::Text if is_screen => {
-                format!("{CLEAR_SCREEN}{}", escape_output(&table::text(&list, now)))
+                format!("{CLEAR_SCREEN}{}", escape_output(&endpoints::text(&list, now)))
             }
             Output::Json if is_same => String::new(),
             Output::Json => format!("{}\n", serde_json::to_string(&list)?),
             Output::Text => {
                 let none = EndpointList::default();
-                let lines = changes::changes(before.unwrap_or(&none), &list);
+                let lines = endpoints::changes(before.unwrap_or(&none), &list);
                 let lines = lines.iter().map(|line| escape_line(line));
                 lines.fold(String::new(), |text, line| format!("{text}{now:.0} {line}\n"))
             }

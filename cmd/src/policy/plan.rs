@@ -1,7 +1,8 @@
 //! `ironmesh policy plan`: the predicted effect of a policy folder.
 
-use ironmesh_admin::{PlanRequest, plan_text};
+use ironmesh_admin::PlanRequest;
 use ironmesh_control_plane::forecast::offline::plan as offline_plan;
+use ironmesh_views::plan::plan_text;
 
 use super::{check, offline};
 use crate::cli::{Output, PlanArguments};

@@ -9,9 +9,9 @@ use ironmesh_config_settings::PolicyLocation;
 use ironmesh_config_sources::load_folder;
 
 use crate::cli::{Output, WaitArguments, WaitLimits, WaitOption};
-use crate::proxy::nacked;
 use crate::resolved_settings::ResolvedSettings;
 use ironmesh_terminal::stdout::{out, outln};
+use ironmesh_views::proxies::nacked;
 
 /// Waits for a revision.
 pub(super) async fn wait(arguments: WaitArguments, output: Output) -> anyhow::Result<()> {

@@ -1,6 +1,7 @@
 //! `ironmesh proxy revoke`: withdraws the identity of proxies for good.
 
-use ironmesh_admin::{RevokeRequest, revocation_text};
+use ironmesh_admin::RevokeRequest;
+use ironmesh_views::revocation::revocation_text;
 
 use crate::cli::{Output, RevokeArguments};
 use crate::resolved_settings::ResolvedSettings;

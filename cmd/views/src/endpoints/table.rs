@@ -15,8 +15,8 @@ use ironmesh_terminal::table::{age, aligned};
 const HEADINGS: [&str; 7] =
     ["ADDRESS", "PROVIDER", "HEALTH", "LOCALITY", "WEIGHT", "AGE", "STATUS"];
 
-/// The whole output: the providers with a problem, then each service with its endpoints.
-pub(super) fn text(list: &EndpointList, now: Timestamp) -> String {
+/// The whole list: the providers with a problem, then each service with its endpoints.
+pub fn text(list: &EndpointList, now: Timestamp) -> String {
     let problems = list.providers.iter().filter_map(provider_problem);
     let problems: Vec<_> = problems.map(|line| escape_line(&line).into_owned()).collect();
     let services = list.services.iter().map(|service| service_lines(service, now));

@@ -16,7 +16,7 @@ type EndpointKey<'a> = (&'a ServiceName, IpAddr, Option<u16>, Option<ProxyId>);
 type Columns = [String; 5];
 
 /// The lines for all differences: first of providers, then of held-back removals, then of endpoints.
-pub(super) fn changes(before: &EndpointList, after: &EndpointList) -> Vec<String> {
+pub fn changes(before: &EndpointList, after: &EndpointList) -> Vec<String> {
     let mut lines =
         differences(&providers(before), &providers(after), |provider, old, new| match (old, new) {
             (_, Some(problem)) => problem.clone(),

@@ -4,7 +4,7 @@ use ironmesh_admin::{HandshakesView, ProxyView, RejectedAddress};
 use ironmesh_catalog::text::escape_line;
 
 use super::{NAMED, counted};
-use crate::proxy::state_text;
+use crate::proxies::state_text;
 
 /// Returns problems and notes about the recently failed handshakes of each address.
 ///

@@ -6,14 +6,14 @@ use ironmesh_admin::{CertificateKindSummary, CertificateRenewer, CertificateSumm
 use jiff::Timestamp;
 
 use super::table::narrow;
-use crate::proxy::state_text;
+use crate::proxies::state_text;
 use ironmesh_terminal::table::relative;
 
 /// The width of the column of kinds.
 const KIND: usize = 13;
 
 /// The certificates that need attention, then two lines for each kind.
-pub(super) fn text(summary: &CertificateSummary, now: Timestamp) -> String {
+pub fn summary_text(summary: &CertificateSummary, now: Timestamp) -> String {
     let mut text = String::new();
     if !summary.problems.is_empty() {
         text = narrow(&summary.problems, now) + "\n";

@@ -14,7 +14,7 @@ const CUT: [(usize, usize, CutAt); 4] =
     [(5, 22, CutAt::End), (1, 16, CutAt::Middle), (5, 12, CutAt::End), (1, 10, CutAt::Middle)];
 
 /// The table for a terminal: the first six columns.
-pub(super) fn narrow(certificates: &[CertificateView], now: Timestamp) -> String {
+pub fn narrow(certificates: &[CertificateView], now: Timestamp) -> String {
     let rows = rows(certificates, now).into_iter();
     let rows = rows.map(|[kind, name, state, age, expires, used_by, ..]| {
         [kind, name, state, age, expires, used_by]
@@ -25,7 +25,7 @@ pub(super) fn narrow(certificates: &[CertificateView], now: Timestamp) -> String
 }
 
 /// The table with all columns.
-pub(super) fn wide(certificates: &[CertificateView], now: Timestamp) -> String {
+pub fn wide(certificates: &[CertificateView], now: Timestamp) -> String {
     aligned(&rows(certificates, now)).join("\n") + "\n"
 }
 

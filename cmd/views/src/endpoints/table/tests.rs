@@ -173,7 +173,8 @@ fn every_json_key_of_endpoints_is_documented() {
             _ => {}
         }
     }
-    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/json.md");
+    let page =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/json.md");
     let page = fs_err::read_to_string(page).unwrap();
     let (_, page) = page.split_once("\n## Endpoints\n").unwrap();
     let mut found = std::collections::BTreeSet::new();

@@ -1,0 +1,11 @@
+//! What answers of the control plane look like for people: tables, details, the status, plans.
+//!
+//! It owns these texts. It has no IO: it takes an answer and the current time, and returns text.
+
+pub mod certificates;
+pub mod endpoints;
+pub mod plan;
+pub mod proxies;
+pub mod revocation;
+pub mod status;
+pub mod tokens;
