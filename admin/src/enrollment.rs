@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// The most proxies that one request may enroll.
-pub const MAX_ENROLLMENTS: usize = 100;
+/// The most proxies that one request may enroll: their records and those of their names are one transaction of the store.
+pub const MAX_ENROLLMENTS: usize = 50;
 
 /// The most addresses by which providers may know one machine.
 pub const MAX_KNOWN_AS: usize = 16;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ironmesh_catalog::{ProxyId, ProxyName, Records, ServiceName};
+use ironmesh_catalog::{JoinRecord, ProxyId, ProxyName, Records, ServiceName};
 use jiff::Timestamp;
 
 /// The most digits of a number that is added to a name.
@@ -69,12 +69,31 @@ pub(crate) fn name_like(wanted: &ProxyName, records: &Records, now: Timestamp) -
     free.next().unwrap_or_else(|| wanted.clone())
 }
 
+/// The new records, and those of the proxies that lose their names to them: their certificates have expired. Such a proxy
+/// may renew, or the clock is wrong; it is then shown by its id, since two proxies in use never have one name.
+pub(crate) fn with_unnamed(
+    new: Vec<JoinRecord>,
+    present: &Records,
+    now: Timestamp,
+) -> Vec<JoinRecord> {
+    let is_new = |id: ProxyId| new.iter().any(|record| record.id == id);
+    let named = new.iter().filter(|record| record.revoked.is_none());
+    let names: BTreeSet<_> = named.filter_map(|record| record.name.as_ref()).collect();
+    let former = present
+        .values()
+        .filter(|record| record.revoked.is_none() && !record.is_in_use(now) && !is_new(record.id));
+    let former = former.filter(|record| record.name.as_ref().is_some_and(|n| names.contains(n)));
+    let unnamed = former.map(|record| JoinRecord { name: None, ..(**record).clone() });
+    let unnamed: Vec<_> = unnamed.collect();
+    [new, unnamed].concat()
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
     use std::sync::Arc;
 
-    use ironmesh_catalog::{JoinRecord, Revocation};
+    use ironmesh_catalog::Revocation;
     use uuid::Uuid;
 
     use super::*;

@@ -6,6 +6,7 @@
 mod commit;
 mod first_use;
 mod follow;
+mod names;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use ironmesh_catalog::{
     ServiceAccount, ServiceName, SharedCertificate, StoreError,
 };
 use ironmesh_store::{
-    ExpectedVersion, RecordChange, RecordError, RecordStore, RecordTable, RecordVersion,
+    ExpectedVersion, NamedProxy, RecordChange, RecordError, RecordStore, RecordTable, RecordVersion,
 };
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
@@ -37,6 +38,7 @@ const CLOCK_CONFIRMATION: Duration = Duration::from_secs(24 * 60 * 60);
 #[derive(Debug)]
 pub(crate) struct Register {
     table: RecordTable<JoinRecord>,
+    names: RecordTable<NamedProxy>,
     /// Held while a change is stored, so that the store sees changes in their order.
     changing: Mutex<()>,
     /// Never held during a disk write, so reads do not wait.
@@ -172,7 +174,7 @@ impl RecordIndex {
 impl Register {
     /// Opens the register with the stored records.
     pub(crate) fn open(store: Arc<dyn RecordStore>, now: Timestamp) -> Result<Self, StoreError> {
-        let table = RecordTable::<JoinRecord>::new(store);
+        let table = RecordTable::<JoinRecord>::new(Arc::clone(&store));
         let mut index = RecordIndex::default();
         let stored = table.list().map_err(|e| StoreError::new("read the join records", e))?;
         for stored in stored {
@@ -183,6 +185,7 @@ impl Register {
         }
         let register = Self {
             table,
+            names: RecordTable::new(store),
             changing: Mutex::default(),
             records: Mutex::new(index),
             first_uses: Mutex::default(),
@@ -258,7 +261,8 @@ impl Register {
     }
 
     /// Adds the records of newly enrolled proxies, which `enroll` makes for the present ones: all of them, or none.
-    /// After a conflict with another control plane, `enroll` is called again.
+    /// After a conflict with another control plane, `enroll` is called again: also if a name that it chose was given to
+    /// a different proxy meanwhile.
     pub(crate) fn enroll<E: From<StoreError>>(
         &self,
         enroll: impl FnMut(&Records) -> Result<Vec<JoinRecord>, E>,

@@ -21,7 +21,7 @@ pub use sealed_stream::ExportFault;
 pub use writing::{Export, ExportError, RecordSnapshot, SnapshotVisitor};
 
 /// All tables of records that control planes share.
-pub const SHARED_TABLES: [TableName; 9] = [
+pub const SHARED_TABLES: [TableName; 10] = [
     crate::mesh_state::MESH,
     crate::certificates::AUTHORITY,
     crate::certificates::SERVICE_CERTIFICATES,
@@ -30,6 +30,7 @@ pub const SHARED_TABLES: [TableName; 9] = [
     crate::journal::JOURNAL,
     crate::journal::JOURNAL_END,
     <ironmesh_catalog::JoinRecord as crate::record_table::Record>::TABLE,
+    <crate::proxy_names::NamedProxy as crate::record_table::Record>::TABLE,
     <ironmesh_catalog::JoinToken as crate::record_table::Record>::TABLE,
 ];
 

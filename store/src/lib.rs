@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! KeyEncryptionKey ──► Store::open ──┬─► policies, endpoints: what this control plane reads again
-//!                                    └─► RecordStore ──┬─► RecordTable: join records, tokens
+//!                                    └─► RecordStore ──┬─► RecordTable: join records, names of proxies, tokens
 //!                                                      └─► MeshState: names, certificates, TCP accesses,
 //!                                                                     revocation lists, journal
 //! ```
@@ -41,6 +41,7 @@ mod migration;
 mod open;
 mod policies;
 mod private_file;
+mod proxy_names;
 mod quarantine;
 mod record_cipher;
 mod record_store;
@@ -66,6 +67,7 @@ pub use key::{KeyEncryptionKey, KeyError, KeyOrigin};
 pub use mesh_state::MeshState;
 pub use mesh_watch::{MeshChanges, MeshWatch};
 pub use open::OpenError;
+pub use proxy_names::NamedProxy;
 pub use quarantine::QuarantinedRecord;
 pub use record_cipher::{CipherFault, RecordCipher, SealedFault};
 pub use record_store::{

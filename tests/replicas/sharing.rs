@@ -92,6 +92,40 @@ async fn enrollment_and_revocation_hold_at_every_control_plane() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn control_planes_that_enroll_at_once_give_each_name_once() {
+    let Some(replicas) = Replicas::start(2).await else { return };
+    let [one, other] = [&replicas.all[0], &replicas.all[1]];
+    let address = one.loopback().host(21).to_string();
+    // An operator gets the name or an error.
+    let bootstrap = async |mesh: &Mesh, name: &str| {
+        let out = mesh.folder().join("named").join(name);
+        let service = ["proxy", "bootstrap", "--service", "default/store", "--address", &address];
+        let named = ["--name", name, "--out", out.to_str().unwrap()];
+        mesh.run(&[&service[..], &named[..]].concat()).await
+    };
+    for name in ["one", "two", "three"] {
+        let both = tokio::join!(bootstrap(one, name), bootstrap(other, name));
+        let [first, second] = [&both.0, &both.1].map(|output| output.status.success());
+        assert!(first != second, "{both:?}");
+        let refused = if first { both.1 } else { both.0 };
+        let error = String::from_utf8_lossy(&refused.stderr);
+        assert!(error.contains(&format!("the name `{name}` belongs to the proxy")), "{error}");
+    }
+    // Default names have different numbers.
+    tokio::join!(replicas.enroll(0, "default/store", 22), replicas.enroll(1, "default/store", 23));
+    eventually("all proxies to be listed, each name once", async || {
+        let listed = json(other, &["proxy", "list"]).await;
+        let names = listed.as_array().into_iter().flatten().map(|one| one["name"].to_string());
+        let mut names: Vec<_> = names.collect();
+        names.sort();
+        names.dedup();
+        anyhow::ensure!(names.len() == 5, "{names:?}");
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn service_certificate_is_the_same_at_every_control_plane() {
     let Some(replicas) = Replicas::start(3).await else { return };
     let folder = replicas.enroll(1, "default/store", 21).await;

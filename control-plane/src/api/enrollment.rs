@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use super::RunningControlPlane;
 use crate::enrollment::{check_address, check_known_as, check_services};
-use crate::proxy_names::{default_names, free_name};
+use crate::proxy_names::{default_names, free_name, with_unnamed};
 use crate::sidecars;
 use crate::state_watch::unknown_authority;
 
@@ -121,7 +121,8 @@ impl RunningControlPlane {
     ) -> Result<Vec<ProxyName>, ApiError> {
         let Some(first) = request.services.first() else { return Ok(Vec::new()) };
         let mut names = Vec::new();
-        // Under the register's lock: two requests at once never get one name.
+        // Two requests at once never get one name, at different control planes either: the register stores names with a
+        // condition, and calls this again.
         let added = self.register.enroll(|present| {
             names = if let Some(name) = &request.name {
                 vec![free_name(name, present, now).map_err(EnrollError::Name)?]
@@ -129,7 +130,8 @@ impl RunningControlPlane {
                 default_names(first, records.len(), present).map_err(EnrollError::Name)?
             };
             let named = records.iter().cloned().zip(names.iter().cloned());
-            Ok(named.map(|(record, name)| JoinRecord { name: Some(name), ..record }).collect())
+            let new = named.map(|(record, name)| JoinRecord { name: Some(name), ..record });
+            Ok(with_unnamed(new.collect(), present, now))
         });
         added.map_err(|error| match error {
             EnrollError::Name(reason) => ApiError::BadRequest(reason),

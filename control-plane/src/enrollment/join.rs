@@ -17,7 +17,7 @@ use super::{
     with_first_certificate,
 };
 use crate::journal::{CertificateHolder, few};
-use crate::proxy_names::{default_names, name_like};
+use crate::proxy_names::{default_names, name_like, with_unnamed};
 use ironmesh_catalog::text::chain;
 
 /// Why a machine is not enrolled: the error of the response, and the reason in the journal.
@@ -212,7 +212,7 @@ impl MachineEnrollment {
             let name = named.map_err(invalid)?;
             stored = JoinRecord { name, ..new.clone() };
             changed.push(stored.clone());
-            Ok::<_, ChangeError>(changed)
+            Ok::<_, ChangeError>(with_unnamed(changed, present, now))
         });
         enrolled.map_err(EnrollmentError::from)?;
         if let Some(record) = present_record {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use ironmesh_catalog::{JoinRecord, ProxyId, Records, StoreError};
 use ironmesh_store::{
-    ExpectedVersion, MAX_COMMIT_CHANGES, RecordChange, RecordError, RecordVersion, commit_parts,
+    ExpectedVersion, MAX_COMMIT_BYTES, MAX_COMMIT_CHANGES, NamedProxy, Record as _, RecordChange,
+    RecordError, RecordVersion,
 };
 
 use super::{RecordIndex, Register};
@@ -40,7 +41,11 @@ impl Register {
             let ids: Vec<_> = changed.iter().map(|record| record.id).collect();
             let error = match self.commit(changed) {
                 Ok(()) => return Ok(()),
-                Err(RecordError::Conflict(_)) if !attempts.is_empty() => self.reread(ids).err(),
+                Err(RecordError::Conflict(at)) if !attempts.is_empty() => {
+                    let is_of_name = at.iter().any(|record| record.table == NamedProxy::TABLE);
+                    let named = if is_of_name { self.newly_named()? } else { BTreeSet::new() };
+                    self.reread(ids.into_iter().chain(named)).err()
+                }
                 Err(error) => Some(StoreError::new(operation(&ids), error)),
             };
             error.map_or(Ok(()), Err)?;
@@ -53,46 +58,51 @@ impl Register {
             let count = proxies.len();
             StoreError::new(format!("remove the join records of {count} proxies"), error)
         };
-        let removals: Vec<_> = {
-            let records = self.records.lock();
-            let remove = |id: &ProxyId| {
-                let expected = records.expected_version(*id);
-                RecordChange::remove::<JoinRecord>(id.to_string(), expected)
-            };
-            proxies.iter().map(remove).collect()
-        };
-        for (part, removed) in commit_parts(&removals).zip(proxies.chunks(MAX_COMMIT_CHANGES)) {
-            match self.table.store().commit(part) {
+        let removals: Result<Vec<_>, _> = proxies.iter().map(|id| self.removal(*id)).collect();
+        for Part { proxies: removed, changes } in parts(removals.map_err(failed)?) {
+            match self.table.store().commit(&changes) {
                 Ok(_) => {
                     let mut records = self.records.lock();
                     for id in removed {
-                        records.remove(*id);
+                        records.remove(id);
                     }
                 }
                 // A later look removes those that are still past their retention.
-                Err(RecordError::Conflict(_)) => self.reread(removed.iter().copied())?,
+                Err(RecordError::Conflict(_)) => self.reread(removed)?,
                 Err(error) => return Err(failed(error)),
             }
         }
         Ok(())
     }
 
+    /// The removal of the record of a proxy, with that of its name.
+    fn removal(&self, id: ProxyId) -> Result<(ProxyId, Vec<RecordChange>), RecordError> {
+        let expected = self.records.lock().expected_version(id);
+        let record = RecordChange::remove::<JoinRecord>(id.to_string(), expected);
+        Ok((id, self.unnaming(id)?.into_iter().chain([record]).collect()))
+    }
+
     /// Commits records, and then shows them. Many are several commits, each of which is shown before the next.
     fn commit(&self, changed: Vec<JoinRecord>) -> Result<(), RecordError> {
-        let puts: Result<Vec<_>, _> = {
-            let records = self.records.lock();
-            let put = |record: &JoinRecord| {
-                RecordChange::put(record, records.expected_version(record.id))
-            };
-            changed.iter().map(put).collect()
-        };
-        let (puts, mut changed) = (puts?, changed.into_iter());
-        for part in commit_parts(&puts) {
-            let version = self.table.store().commit(part)?;
-            let stored = changed.by_ref().take(part.len());
+        let puts: Result<Vec<_>, _> = changed.iter().map(|one| self.put(one, &changed)).collect();
+        let mut changed = changed.into_iter();
+        for part in parts(puts?) {
+            let version = self.table.store().commit(&part.changes)?;
+            let stored = changed.by_ref().take(part.proxies.len());
             self.show(stored.map(|record| (Arc::new(record), version)), []);
         }
         Ok(())
+    }
+
+    /// The changes that store a record, one of several, with its name.
+    fn put(
+        &self,
+        record: &JoinRecord,
+        all: &[JoinRecord],
+    ) -> Result<(ProxyId, Vec<RecordChange>), RecordError> {
+        let expected = self.records.lock().expected_version(record.id);
+        let put = RecordChange::put(record, expected)?;
+        Ok((record.id, self.naming(record, all)?.into_iter().chain([put]).collect()))
     }
 
     /// Reads the records of these proxies again, and shows what has changed. The caller holds `changing`.
@@ -158,6 +168,37 @@ impl RecordIndex {
     fn expected_version(&self, id: ProxyId) -> ExpectedVersion {
         self.versions.get(&id).copied().map_or(ExpectedVersion::Absent, ExpectedVersion::Exactly)
     }
+}
+
+/// Changes that are one commit.
+struct Part {
+    proxies: Vec<ProxyId>,
+    changes: Vec<RecordChange>,
+}
+
+/// The changes of proxies in parts that every store accepts, in order. Those of one proxy stay together.
+fn parts(all: Vec<(ProxyId, Vec<RecordChange>)>) -> Vec<Part> {
+    let size = |changes: &[RecordChange]| -> usize {
+        changes.iter().map(|change| change.value.as_ref().map_or(0, |value| value.len())).sum()
+    };
+    let mut parts: Vec<Part> = Vec::new();
+    let mut bytes = 0;
+    for (id, changes) in all {
+        let added = size(&changes);
+        let last = parts.last_mut().filter(|part| {
+            part.changes.len() + changes.len() <= MAX_COMMIT_CHANGES
+                && bytes + added <= MAX_COMMIT_BYTES
+        });
+        if let Some(part) = last {
+            bytes += added;
+            part.proxies.push(id);
+            part.changes.extend(changes);
+        } else {
+            bytes = added;
+            parts.push(Part { proxies: vec![id], changes });
+        }
+    }
+    parts
 }
 
 fn operation(proxies: &[ProxyId]) -> String {

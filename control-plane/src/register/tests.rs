@@ -13,6 +13,8 @@ use uuid::Uuid;
 
 use super::*;
 
+mod names;
+
 fn store(folder: &TempDir) -> Arc<Store> {
     let key = folder.path().join("kek");
     let state = folder.path().join("state");
