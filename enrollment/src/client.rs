@@ -38,7 +38,7 @@ use crate::attestation::attestation_nonce;
 use crate::possession;
 pub use address::{ControlPlaneAddress, InvalidAddress};
 pub use error::EnrollmentClientError;
-use exchange::Exchange;
+pub(crate) use exchange::Exchange;
 pub use imds::{ImdsError, MetadataService, NoMetadataService};
 pub use trust::ServerTrust;
 pub use untrusted::UntrustedServer;
@@ -322,14 +322,15 @@ async fn attempt<T: DeserializeOwned>(
     connected: Instant,
     deadline: Instant,
 ) -> Result<T, EnrollmentClientError> {
-    let open = async |until| {
-        let opened = timeout_at(until, Exchange::open(tls, address)).await;
+    let open = async |until, peer| {
+        let opened = timeout_at(until, Exchange::open(tls, address, peer)).await;
         opened.unwrap_or_else(|_| {
             let (address, source) = (address.clone(), io::ErrorKind::TimedOut.into());
             Err(EnrollmentClientError::Unreachable { address, source })
         })
     };
-    let exchange = open(connected).await?;
+    let exchange = open(connected, None).await?;
+    let peer = exchange.peer();
     let slow = || EnrollmentClientError::Slow { address: address.clone() };
     let post = Method::POST;
     let response = match call {
@@ -352,7 +353,7 @@ async fn attempt<T: DeserializeOwned>(
                 name: join.name.clone(),
             };
             let deadline = Instant::now() + LOOK_UP_ATTEMPT;
-            let exchange = open(deadline).await?;
+            let exchange = open(deadline, peer).await?;
             timeout_at(deadline, exchange.send(post, "/v1/enroll-azure", Some(&request))).await
         }
         Call::Renew(request) => {
@@ -381,8 +382,8 @@ async fn attempt<T: DeserializeOwned>(
             let challenge = exchange.send::<(), Challenge>(Method::GET, "/v1/challenge", None);
             let challenge =
                 timeout_at(deadline, challenge).await.unwrap_or_else(|_| Err(slow()))?;
-            // Each connection serves one request. The signature is bound to the server of this one.
-            let exchange = open(deadline).await?;
+            // Each connection serves one request, and each control plane its own challenges. The signature is bound to the server of this one.
+            let exchange = open(deadline, peer).await?;
             let request =
                 proof(identity, certificate_request, challenge.nonce, exchange.control_plane())?;
             timeout_at(deadline, exchange.send(post, "/v1/renew-expired", Some(&request))).await

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -26,17 +27,18 @@ use crate::api::EnrollmentErrorBody;
 const MAX_RESPONSE: usize = 256 << 10;
 
 /// A connection to a verified control plane, for one request.
-pub(super) struct Exchange<'a> {
+pub(crate) struct Exchange<'a> {
     address: &'a ControlPlaneAddress,
     stream: TlsStream<TcpStream>,
     control_plane: String,
 }
 
 impl<'a> Exchange<'a> {
-    /// Connects, and verifies the server.
-    pub(super) async fn open(
+    /// Connects, and verifies the server: the one at `peer`, or any to which the address leads.
+    pub(crate) async fn open(
         tls: &Arc<ClientConfig>,
         address: &'a ControlPlaneAddress,
+        peer: Option<SocketAddr>,
     ) -> Result<Self, EnrollmentClientError> {
         let unreachable = |source: io::Error| {
             let address = address.clone();
@@ -50,7 +52,11 @@ impl<'a> Exchange<'a> {
         let untrusted =
             |source| EnrollmentClientError::Untrusted { address: address.clone(), source };
         let host = address.host.as_str();
-        let tcp = TcpStream::connect((host, address.port)).await.map_err(unreachable)?;
+        let tcp = match peer {
+            Some(peer) => TcpStream::connect(peer).await,
+            None => TcpStream::connect((host, address.port)).await,
+        };
+        let tcp = tcp.map_err(unreachable)?;
         tcp.set_nodelay(true).map_err(unreachable)?;
         // Only for SNI: the verifier compares the SPIFFE ID.
         let name = ServerName::try_from(host.to_owned())
@@ -66,13 +72,18 @@ impl<'a> Exchange<'a> {
         Ok(Self { address, stream, control_plane })
     }
 
+    /// Where the server is. A name may lead to several, and each accepts only its own challenges.
+    pub(crate) fn peer(&self) -> Option<SocketAddr> {
+        self.stream.get_ref().0.peer_addr().ok()
+    }
+
     /// The SPIFFE ID of the verified control plane.
-    pub(super) fn control_plane(&self) -> &str {
+    pub(crate) fn control_plane(&self) -> &str {
         &self.control_plane
     }
 
     /// Sends the request and reads the response.
-    pub(super) async fn send<B: Serialize, A: DeserializeOwned>(
+    pub(crate) async fn send<B: Serialize, A: DeserializeOwned>(
         self,
         method: Method,
         path: &str,

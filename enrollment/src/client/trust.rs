@@ -31,7 +31,7 @@ pub enum ServerTrust {
 
 impl ServerTrust {
     /// The TLS configuration of a client with or without an identity.
-    pub(super) fn client_config(
+    pub(crate) fn client_config(
         &self,
         identity: Option<&MachineIdentity>,
     ) -> Result<Arc<ClientConfig>, EnrollmentClientError> {

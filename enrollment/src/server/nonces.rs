@@ -2,6 +2,10 @@
 //!
 //! A nonce authenticates itself, so issuing one stores nothing: a flood of challenges does not displace those of
 //! others. Only nonces that come back are stored, until they expire.
+//!
+//! A control plane rejects the nonces of all others, so that each is used once in the whole mesh: what they share would be
+//! a write of the store for each request of a client that has proved nothing yet. A client sends its request to where its
+//! challenge came from, and requests a new one if that is gone.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,13 +1,14 @@
 //! Renewal: with the current certificate, and by proof of possession.
 
+use http::Method;
 use ironmesh_catalog::ServiceAccount;
 use ironmesh_cert::generate_proxy_key_and_csr;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::support::*;
-use crate::client::proof;
-use crate::{EnrollmentClientError, MachineIdentity, RenewRequest};
+use crate::client::{Exchange, proof};
+use crate::{ControlPlaneAddress, EnrollmentClientError, MachineIdentity, RenewRequest};
 
 const HOUR: SignedDuration = SignedDuration::from_hours(1);
 const TWO_DAYS: SignedDuration = SignedDuration::from_hours(48);
@@ -112,6 +113,22 @@ async fn proof_of_possession_serves_one_request_once() {
     assert_eq!(answer(&server, &request).await, rejected, "an exchanged request");
 
     assert_eq!(server.calls().len(), 1);
+}
+
+/// A name may lead to several control planes, and each accepts its own challenges alone.
+#[tokio::test]
+async fn exchange_goes_to_the_server_of_the_challenge_not_to_the_name() {
+    let server = Server::start().await;
+    let (identity, csr) = expired(&server);
+    let tls = server.trust().client_config(None).unwrap();
+    let name = ControlPlaneAddress { host: "control-plane.invalid".to_owned(), port: 1 };
+    let exchange = Exchange::open(&tls, &name, Some(server.address)).await.unwrap();
+    assert_eq!(exchange.peer(), Some(server.address));
+    let request =
+        proof(&identity, &csr, server.challenge().await, exchange.control_plane()).unwrap();
+    let sent = exchange.send::<_, Value>(Method::POST, "/v1/renew-expired", Some(&request));
+    sent.await.unwrap();
+    assert!(Exchange::open(&tls, &name, None).await.is_err(), "the name leads nowhere");
 }
 
 #[tokio::test]
