@@ -15,6 +15,7 @@ use ironmesh_etcd::{Cluster, LeaderElection};
 use ironmesh_providers::azure::Azure;
 use ironmesh_providers::consul::Consul;
 use ironmesh_providers::{EndpointsProvider, ShrinkRule};
+use ironmesh_store_etcd::EtcdStore;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
@@ -24,10 +25,12 @@ use consul::consul_options;
 pub(crate) use group::Group;
 
 /// The endpoints providers of these settings, that of Azure by itself too, and the group of control planes that share
-/// Azure's answers, if their store or their policy is in etcd. A start does not wait for the providers in `without`.
+/// Azure's answers, if their store or their policy is in etcd. A start does not wait for the providers in `without`. With
+/// a store in etcd, `store`, the group seals what it shares; with policy in etcd alone, it shares no key.
 pub(super) fn endpoints_options(
     settings: &Settings,
     policy: &PolicyLocation,
+    store: Option<&EtcdStore>,
     without: BTreeSet<Provider>,
 ) -> anyhow::Result<(EndpointsOptions, Arc<Azure>, Option<Group>)> {
     let consul = Consul::start(consul_options(&settings.consul), Timestamp::now)
@@ -49,7 +52,10 @@ pub(super) fn endpoints_options(
         .context("cannot start the Azure provider: correct `[azure]` in the settings")?;
     let azure = Arc::new(azure);
     let group = etcd.map(|etcd| {
-        let election = LeaderElection::new(Cluster::open(etcd)?, "azure");
+        let mut election = LeaderElection::new(Cluster::open(etcd)?, "azure");
+        if let Some(store) = store {
+            election = election.sealed(store.publication_seal());
+        }
         anyhow::Ok(Group::new(election, Arc::clone(&azure), polls))
     });
     let providers: Vec<Arc<dyn EndpointsProvider>> =

@@ -144,8 +144,12 @@ pub async fn start(
     policy_source.record_in(journal.clone());
     policy_source.follow_settings(reloads.clone());
     let hub = Arc::new(Hub::default());
-    let (endpoints, azure, group) =
-        endpoints_options(settings, &options.policy, options.without.clone())?;
+    let (endpoints, azure, group) = endpoints_options(
+        settings,
+        &options.policy,
+        etcd_store.as_deref(),
+        options.without.clone(),
+    )?;
     let shared_changes = Arc::<SharedChanges>::default();
     let (mut reconciler, feeds, acceptances) = Reconciler::new(
         mesh.clone(),

@@ -63,6 +63,9 @@ pub enum EtcdError {
         "etcd has no space left ({0}): compact it, defragment each member and disarm the alarm; what it holds can still be read"
     )]
     Full(String),
+    /// What a leader publishes cannot be sealed.
+    #[error("cannot seal what the leader publishes: no random bytes")]
+    NotSealed,
     /// Any other error of etcd.
     #[error("etcd at {endpoint} rejects the request: {problem}")]
     Rejected {

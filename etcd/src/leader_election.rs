@@ -14,6 +14,7 @@
 use std::fmt;
 use std::future::pending;
 use std::marker::PhantomData;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::Cluster;
 use crate::error::{EtcdError, SessionError};
+use crate::publication_seal::{PublicationSeal, SealedPublications};
 use crate::session::{Session, Watch};
 
 /// A candidate of an election whose leader publishes a `P`.
@@ -33,6 +35,9 @@ pub struct LeaderElection<P> {
     lease: Option<i64>,
     /// The revision of etcd of the publication that was read last.
     seen: i64,
+    publications: SealedPublications,
+    /// The revision of etcd at the last campaign.
+    revision: i64,
     payload: PhantomData<fn() -> P>,
 }
 
@@ -80,7 +85,7 @@ pub enum Published<P> {
     Unchanged,
     /// It is new.
     New(P),
-    /// It is new, and too large or of another format.
+    /// It is new, and too large, of another format, not authentic, or older than one that was read before.
     Unusable,
 }
 
@@ -134,7 +139,25 @@ impl<P: Payload> LeaderElection<P> {
         let leader = format!("{}/turns/{what}", cluster.prefix());
         let keys = Keys { published: format!("{leader}/told"), leader };
         let payload = PhantomData;
-        Self { cluster, keys, session: None, watch: None, lease: None, seen: 0, payload }
+        let publications = SealedPublications::default();
+        Self {
+            cluster,
+            keys,
+            session: None,
+            watch: None,
+            lease: None,
+            seen: 0,
+            publications,
+            revision: 0,
+            payload,
+        }
+    }
+
+    /// The same candidate, which seals what it publishes, and reads nothing else.
+    #[must_use]
+    pub fn sealed(mut self, seal: Arc<dyn PublicationSeal>) -> Self {
+        self.publications.seal = Some(seal);
+        self
     }
 
     /// Campaigns: renews the lease of the leader, becomes the leader if there is none, or reads the leader's
@@ -180,8 +203,13 @@ impl<P: Payload> LeaderElection<P> {
         };
         let holder = holder(lease);
         let condition = (&*self.keys.leader, &*holder);
-        let bytes = &publication.bytes;
-        let published = session.put_while(condition, &self.keys.published, bytes, lease).await;
+        let key = &*self.keys.published;
+        let sealed = self.publications.seal(key, &publication.bytes, self.revision);
+        let (version, bytes) = sealed.ok_or(EtcdError::NotSealed)?;
+        let published = session.put_while(condition, key, &bytes, lease).await;
+        if matches!(published, Ok(true)) {
+            self.publications.note_written(version);
+        }
         published.map_err(|error| {
             self.session = None;
             self.cluster.error(error)
@@ -222,7 +250,8 @@ impl<P: Payload> LeaderElection<P> {
         if let Some(lease) = self.lease {
             // The lease may have ended, or only the answer was lost: the key decides.
             let kept = session.keep_alive(lease).await;
-            let (entry, _) = session.get(&self.keys.leader, None).await?;
+            let (entry, at) = session.get(&self.keys.leader, None).await?;
+            self.revision = at;
             if entry.is_some_and(|entry| entry.value == holder(lease).into_bytes()) {
                 kept?;
                 return Ok(Role::Leader { is_new: false });
@@ -230,6 +259,7 @@ impl<P: Payload> LeaderElection<P> {
             self.lease = None;
         }
         let (leader, at) = session.get(&self.keys.leader, None).await?;
+        self.revision = at;
         if leader.is_none() {
             let lease = session.grant(LEASE_TTL_SECONDS).await?;
             if session.put_first(&self.keys.leader, holder(lease).as_bytes(), lease).await? {
@@ -247,8 +277,14 @@ impl<P: Payload> LeaderElection<P> {
         if std::mem::replace(&mut self.seen, entry.modified) == entry.modified {
             return Ok(Role::Follower(Published::Unchanged));
         }
-        let payload = Publication::from_bytes(entry.value).payload();
-        Ok(Role::Follower(payload.map_or(Published::Unusable, Published::New)))
+        Ok(Role::Follower(self.read(entry.value)))
+    }
+
+    /// A publication that etcd has not shown before.
+    fn read(&mut self, value: Vec<u8>) -> Published<P> {
+        let opened = self.publications.open(&self.keys.published, value);
+        let Some(bytes) = opened else { return Published::Unusable };
+        Publication::from_bytes(bytes).payload().map_or(Published::Unusable, Published::New)
     }
 }
 

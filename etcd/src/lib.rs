@@ -13,6 +13,7 @@ mod key_event;
 mod leader_election;
 mod options;
 mod pages;
+mod publication_seal;
 mod transaction;
 
 pub use cluster::Cluster;
@@ -24,5 +25,6 @@ pub use leader_election::{
 };
 pub use options::EtcdOptions;
 pub use pages::Page;
+pub use publication_seal::PublicationSeal;
 pub use session::{EventWatch, KeyValue, Session, Watch};
 pub use transaction::{Condition, TransactionOutcome, Write};

@@ -63,4 +63,16 @@ async fn leader_alone_polls_azure_and_a_stalled_one_is_replaced() {
         stalled.thaw_control_plane();
         wait_for_endpoints(stalled, count).await;
     }
+
+    // The report is sealed. A forged one is not used, and the next one of the leader is.
+    let report = "/ironmesh/default/leases/turns/azure/told";
+    let shown = replicas.etcd.ctl(&["get", "-w", "json", report]).await;
+    let begin = data_encoding::BASE64.encode(br#"{"format""#);
+    assert!(shown.contains("\"value\"") && !shown.contains(&begin), "{shown}");
+    let forged = r#"{"format":2,"questions":[],"services":[],"troubles":[],"knows_whom":true,"is_complete":true,"stale":null}"#;
+    replicas.etcd.ctl(&["put", report, forged]).await;
+    add(&azure, 4);
+    for mesh in &replicas.all {
+        wait_for_endpoints(mesh, 4).await;
+    }
 }

@@ -23,6 +23,7 @@ mod mirror;
 mod open;
 mod peer_chunks;
 mod peer_exchange;
+mod publication_seal;
 mod records;
 mod settling;
 mod shared;
