@@ -1,8 +1,10 @@
 //! The import of an export into an embedded store that does not exist yet.
 //!
 //! It is made in a folder beside the place of the database, and gets its name when it is complete. An import that was
-//! interrupted leaves that folder, and the next one removes it.
+//! interrupted leaves that folder, and the next one removes it. A lock on the state folder lets one import run at a time: two
+//! that begin at once would use one folder.
 
+use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -23,6 +25,8 @@ pub struct EmbeddedImport {
     store: Store,
     folder: PathBuf,
     draft: PathBuf,
+    /// The locked state folder. The lock ends with this file, also if the process is killed.
+    _lock: File,
     pending: Vec<RecordChange>,
     pending_bytes: usize,
 }
@@ -77,6 +81,15 @@ impl EmbeddedImport {
                 private_file::give_to_owner_of(parent, folder).map_err(unusable)?;
             }
         }
+        let lock = File::open(folder).map_err(unusable)?;
+        lock.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => EmbeddedImportError::Concurrent(folder.to_owned()),
+            TryLockError::Error(source) => unusable(source),
+        })?;
+        // An import that has ended meanwhile.
+        if Store::database_exists(folder) {
+            return Err(EmbeddedImportError::Exists(folder.join(DATABASE)));
+        }
         if fs_err::exists(&draft).map_err(unusable)? {
             if Store::is_in_use(&draft) {
                 return Err(EmbeddedImportError::Concurrent(folder.to_owned()));
@@ -85,7 +98,7 @@ impl EmbeddedImport {
         }
         let store = Store::open(&draft, kek)?;
         let (folder, pending) = (folder.to_owned(), Vec::new());
-        Ok(Self { store, folder, draft, pending, pending_bytes: 0 })
+        Ok(Self { store, folder, draft, _lock: lock, pending, pending_bytes: 0 })
     }
 
     /// Stores an item of the export.

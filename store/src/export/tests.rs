@@ -252,6 +252,35 @@ fn store_that_exists_is_never_imported_into() {
 }
 
 #[test]
+fn of_imports_that_begin_at_once_one_runs() {
+    const IMPORTS: usize = 8;
+    let folder = Folder::new();
+    let (_store, path) = folder.export(20);
+    // What an interrupted one has left is removed by one of them.
+    drop(EmbeddedImport::begin(&folder.path("other"), folder.key("kek")).unwrap());
+    let start = std::sync::Barrier::new(IMPORTS);
+    let begin = || {
+        let key = folder.key("kek");
+        start.wait();
+        EmbeddedImport::begin(&folder.path("other"), key)
+    };
+    let begun: Vec<_> = std::thread::scope(|threads| {
+        let all: Vec<_> = (0..IMPORTS).map(|_| threads.spawn(begin)).collect();
+        all.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let (mut running, refused): (Vec<_>, Vec<_>) = begun.into_iter().partition(Result::is_ok);
+    let is_concurrent = |one: &Result<_, _>| matches!(one, Err(EmbeddedImportError::Concurrent(_)));
+    assert!(running.len() == 1 && refused.iter().all(is_concurrent), "{refused:?}");
+    let mut running = running.remove(0).unwrap();
+    let mut source = folder.open(&path).unwrap();
+    source.read::<Box<dyn std::error::Error>>(|item| Ok(running.put(item)?)).unwrap();
+    running.finish().unwrap();
+    let again = EmbeddedImport::begin(&folder.path("other"), folder.key("kek"));
+    assert!(matches!(again, Err(EmbeddedImportError::Exists(_))));
+    drop(folder.store("other"));
+}
+
+#[test]
 fn interrupted_import_leaves_no_store_and_can_be_repeated() {
     let folder = Folder::new();
     let (store, path) = folder.export(150);
