@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use fs_err as fs;
+use ironmesh_catalog::text::chain;
 use ironmesh_catalog::{Domain, ProxyId, TrustDomain};
 use ironmesh_cert::peer::VerifiedProxy;
 use ironmesh_cert::{Authority, generate_proxy_key_and_csr, proxy_csr};
-use ironmesh_enrollment::RetryNotice;
+use ironmesh_enrollment::{ControlPlaneAddress, RetryNotice};
 use ironmesh_sidecar_folder::EnrollmentState;
 use jiff::{SignedDuration, Timestamp};
 use rustls_pki_types::CertificateDer;
@@ -138,6 +139,29 @@ async fn failed_renewal_leaves_all_files_unchanged() {
         assert_eq!(machine.files(), before);
     }
     assert_eq!(NOTICES.load(Ordering::Relaxed), 3, "one for each run");
+}
+
+#[tokio::test(start_paused = true)]
+async fn renewal_is_due_when_the_addresses_differ() {
+    let machine = Machine::new();
+    let before = machine.files();
+    let address = |port| ControlPlaneAddress { host: "127.0.0.1".to_owned(), port };
+    let run = async |addresses: &[ControlPlaneAddress]| {
+        let now = machine.after(11);
+        renew(machine.path(), RenewWhen::Due, now, addresses, |_, _| {}).await
+    };
+    // The same as in the folder, in one form or the other.
+    let same = run(&[address(1)]).await;
+    assert!(matches!(same, Ok(RenewOutcome::NotDue { .. })), "{same:?}");
+    // Another one, one more, and one of two in a different order: the request goes to these.
+    for addresses in [vec![address(2)], vec![address(1), address(2)], vec![address(2), address(1)]]
+    {
+        let error = run(&addresses).await.unwrap_err();
+        assert!(error.is_unreachable(), "{error:?}");
+        let first = format!("127.0.0.1:{}", addresses[0].port);
+        assert!(error.to_string().contains(&first) || chain(&error).contains(&first), "{error:?}");
+    }
+    assert_eq!(machine.files(), before, "a failed renewal does not store the addresses");
 }
 
 #[tokio::test]

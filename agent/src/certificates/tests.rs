@@ -2,6 +2,7 @@
 
 mod control_plane;
 mod envoy;
+mod renewal;
 
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;

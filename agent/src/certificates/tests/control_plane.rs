@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fs_err as fs;
-use ironmesh_catalog::{Domain, ProxyId, ServiceAccount, ServiceSecret, TrustDomain};
+use ironmesh_catalog::{Domain, DriverName, ProxyId, ServiceAccount, ServiceSecret, TrustDomain};
 use ironmesh_cert::peer::VerifiedProxy;
 use ironmesh_cert::{Authority, ServerNames, generate_proxy_key_and_csr};
 use ironmesh_enrollment::{
-    AzureAnswer, AzureEnrollment, Enrolled, Enroller, Enrollment, EnrollmentCredentials,
-    EnrollmentError, EnrollmentLimits, HealthAnswer, HealthReport, IssuedServiceCertificate, Leave,
-    ProxyRenewal, ProxyStatus, ServingAnswer, ServingReport, WorkloadRequest, serve,
+    AzureAnswer, AzureEnrollment, ControlPlaneAddress, Enrolled, Enroller, Enrollment,
+    EnrollmentCredentials, EnrollmentError, EnrollmentLimits, HealthAnswer, HealthReport,
+    IssuedServiceCertificate, Leave, ProxyRenewal, ProxyStatus, ServingAnswer, ServingReport,
+    WorkloadRequest, serve,
 };
 use ironmesh_sidecar_folder::EnrollmentState;
 use jiff::Timestamp;
@@ -70,8 +71,26 @@ impl Enroller for Issuer {
         unused()
     }
 
-    fn renew(&self, _: ProxyRenewal, _: SocketAddr) -> Result<Enrolled, EnrollmentError> {
-        unused()
+    fn renew(&self, renewal: ProxyRenewal, peer: SocketAddr) -> Result<Enrolled, EnrollmentError> {
+        let (services, now) = (["shop/bookstore".parse().unwrap()], Timestamp::now());
+        let csr = renewal.request.pem();
+        let issued = self.authority.issue_proxy_certificate(csr, proxy(), &services, DAY, now);
+        let issued = issued.unwrap();
+        Ok(Enrolled {
+            id: proxy(),
+            name: proxy().into(),
+            address: peer.ip(),
+            services: services.into(),
+            driver: DriverName::default(),
+            certificate: issued.chain,
+            issued_at: now,
+            expires_at: issued.not_after,
+            roots: self.authority.trust_bundle().roots,
+            control_plane: Vec::new(),
+            control_plane_id: String::new(),
+            domain: Domain::default(),
+            notes: Vec::new(),
+        })
     }
 
     fn renew_expired(&self, _: ProxyRenewal, _: SocketAddr) -> Result<Enrolled, EnrollmentError> {
@@ -152,6 +171,11 @@ impl TestControlPlane {
     /// The folder of the proxy.
     pub(super) fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// The address of its listener, as settings of the agent name it.
+    pub(super) fn address(&self) -> ControlPlaneAddress {
+        ControlPlaneAddress { host: self.address.ip().to_string(), port: self.address.port() }
     }
 
     /// Gives the first service of the proxy another account, as a change of policy does.
