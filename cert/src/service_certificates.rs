@@ -14,7 +14,7 @@ use ironmesh_catalog::{
     CertificateStore, RenewedCertificate, ServiceAccount, ServiceCertificate, SharedCertificate,
     StoreError, TrustBundle,
 };
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::authority::Authority;
 use crate::inspect::{Inspector, UnfitCertificate};
@@ -32,6 +32,29 @@ pub struct ServiceCertificates {
     checked_for: Option<TrustBundle>,
     /// The serial numbers of certificates that revoked proxies have.
     refused: BTreeSet<String>,
+    /// The last renewal of each account by this control plane.
+    renewed: BTreeMap<ServiceAccount, OwnRenewal>,
+}
+
+/// A renewal by this control plane. It makes the next one when a third of the new certificate's life is over. Otherwise two
+/// control planes whose clocks differ by most of a lifetime would replace each other's certificates all the time.
+#[derive(Debug, Clone, Copy)]
+struct OwnRenewal {
+    at: Timestamp,
+    pause: SignedDuration,
+}
+
+impl OwnRenewal {
+    fn of(certificate: &ServiceCertificate, at: Timestamp) -> Self {
+        Self { at, pause: certificate.not_after.duration_since(certificate.not_before) / 3 }
+    }
+
+    /// Whether it is too early for the next one. Not after a jump of the clock: one of the two times is wrong then.
+    fn is_recent(self, clock: ClockReading) -> bool {
+        let passed = clock.now.duration_since(self.at);
+        let steady_for = SignedDuration::try_from(clock.steady_for).unwrap_or(SignedDuration::MAX);
+        !passed.is_negative() && passed < self.pause && passed <= steady_for
+    }
 }
 
 impl fmt::Debug for ServiceCertificates {
@@ -69,6 +92,7 @@ impl ServiceCertificates {
             published: OrdMap::new(),
             checked_for: None,
             refused: BTreeSet::new(),
+            renewed: BTreeMap::new(),
         })
     }
 
@@ -94,7 +118,7 @@ impl ServiceCertificates {
         let mut published = OrdMap::new();
         let (mut failures, mut renewed) = (Vec::new(), Vec::new());
         for account in accounts {
-            match self.usable(account, &pass) {
+            match self.usable(account, &pass).or_else(|| self.postponed(account, &pass)) {
                 Some(certificate) => {
                     published.insert(account.clone(), certificate);
                 }
@@ -148,11 +172,14 @@ impl ServiceCertificates {
         self.published.values().any(|certificate| self.refused.contains(&certificate.serial))
     }
 
-    /// The last certificate of an account, and those before it that peers may still accept, whether or not the account is
-    /// in use.
+    /// The last certificate of an account, the one in use, and those before them that peers may still accept, whether or not
+    /// the account is in use.
     pub fn shared(&self, account: &ServiceAccount, now: Timestamp) -> Vec<SharedCertificate> {
-        let kept = self.kept.get(account).into_iter().flat_map(|kept| kept.with_earlier());
-        kept.filter(|one| one.is_accepted(now)).collect()
+        // A different clock may have taken the one in use out of the history.
+        let known = [self.kept.get(account), self.published.get(account)].into_iter().flatten();
+        let accepted = known.flat_map(|one| one.with_earlier()).filter(|one| one.is_accepted(now));
+        let by_serial = accepted.map(|one| (one.serial.clone(), one));
+        by_serial.collect::<BTreeMap<_, _>>().into_values().collect()
     }
 
     /// The certificates of the accounts in use, as of the last [`Self::ensure`].
@@ -172,6 +199,22 @@ impl ServiceCertificates {
         let is_fit = in_use.is_some_and(|in_use| Arc::ptr_eq(in_use, kept))
             || pass.is_fit(kept, account, pass.clock.now);
         (is_fit && !self.must_replace(kept, pass)).then(|| Arc::clone(kept))
+    }
+
+    /// The certificate to publish for an account although a new one is due: this control plane has renewed it a short while
+    /// ago. None if peers accept none, or a revoked proxy has it.
+    fn postponed(
+        &self,
+        account: &ServiceAccount,
+        pass: &Pass<'_>,
+    ) -> Option<Arc<ServiceCertificate>> {
+        self.renewed.get(account).filter(|renewal| renewal.is_recent(pass.clock))?;
+        let kept = self.kept.get(account).filter(|kept| !self.refused.contains(&kept.serial))?;
+        let in_use = self.published.get(account).filter(|_| pass.trusted_as_before);
+        let mut fit = [Some(kept), in_use].into_iter().flatten().filter(|one| {
+            !self.refused.contains(&one.serial) && pass.is_fit(one, account, pass.clock.now)
+        });
+        fit.next().cloned()
     }
 
     /// The certificate to publish for an account that got no new one. One that the same peers accepted before stays, even
@@ -219,6 +262,7 @@ impl ServiceCertificates {
     ) -> Result<Arc<ServiceCertificate>, KeepError> {
         let account = new.account.clone();
         if kept? {
+            self.renewed.insert(account.clone(), OwnRenewal::of(&new, pass.clock.now));
             self.kept.insert(account, Arc::clone(&new));
             return Ok(new);
         }

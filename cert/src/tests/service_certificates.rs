@@ -294,3 +294,48 @@ fn certificate_of_a_faster_control_plane_is_used_by_both() {
     assert_ne!(mesh.serial("a"), before);
     assert_eq!(mesh.certificates.current(), other.current());
 }
+
+/// One of the two clocks is wrong, and neither control plane can know which.
+#[test]
+fn clocks_that_differ_cost_one_renewal_for_each_third_of_the_lifetime() {
+    for ahead in [6, 12, 20, 23] {
+        let mut mesh = Mesh::new();
+        let mut other = ServiceCertificates::open(mesh.store.clone()).unwrap();
+        let accounts: BTreeSet<_> = [account("a")].into();
+        let steady_for = DAY * 365;
+        let mut serials = BTreeSet::new();
+        // Each quarter of an hour, for two days.
+        for quarter in 0..4 * 48 {
+            let now = mesh.start + SignedDuration::from_mins(15 * quarter);
+            for (certificates, now) in [
+                (&mut mesh.certificates, now),
+                (&mut other, now + SignedDuration::from_hours(ahead)),
+            ] {
+                certificates.reread(&account("a")).unwrap();
+                let clock = ClockReading { now, steady_for };
+                let ensured = certificates.ensure(&accounts, &mesh.authority, DAY, clock).unwrap();
+                assert!(ensured.failures.is_empty());
+                // Peers with its clock accept what it publishes.
+                let current = certificates.current();
+                let current = &current[&account("a")];
+                assert!(current.not_before <= now && now < current.not_after, "{ahead} h, {now}");
+                // A revocation reaches it, whatever the other one has stored.
+                let shared = certificates.shared(&account("a"), now);
+                assert!(shared.iter().any(|one| one.serial == current.serial), "{ahead} h, {now}");
+                serials.insert(current.serial.clone());
+            }
+        }
+        // Six thirds of a day, two control planes, and the certificates are shorter than a day by their jitter.
+        assert!((3..=2 * 8).contains(&serials.len()), "{ahead} h: {} renewals", serials.len());
+    }
+}
+
+#[test]
+fn revoked_certificate_is_replaced_soon_after_a_renewal() {
+    let mut mesh = Mesh::new();
+    mesh.ensure_steady(&["a"], 0, 1);
+    let serials: BTreeSet<_> = mesh.serial("a").into_iter().collect();
+    assert!(mesh.certificates.refuse(serials.clone()));
+    assert_eq!(mesh.ensure_steady(&["a"], 1, 2), (true, vec![]));
+    assert!(!serials.contains(&mesh.serial("a").unwrap()));
+}
