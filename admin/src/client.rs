@@ -50,6 +50,9 @@ const PLAN_LIMIT: Duration = Duration::from_secs(600);
 /// The time limit of a release, whose files are all synced to the disk.
 const APPLY_LIMIT: Duration = Duration::from_secs(120);
 
+/// The time limit for the beginning of an export: the control plane first verifies each record of the store.
+const EXPORT_LIMIT: Duration = Duration::from_secs(120);
+
 /// A client of the admin socket, or of the admin port.
 #[derive(Debug, Clone)]
 pub struct Client {
@@ -276,7 +279,7 @@ impl Client {
 
     /// Writes a sealed export of the store at this moment to `output`.
     pub async fn export(&self, output: &mut (dyn Write + Send)) -> Result<(), ClientError> {
-        self.download("/v1/store/export", output, LONG_LIMIT).await
+        self.download("/v1/store/export", output, (EXPORT_LIMIT, LONG_LIMIT)).await
     }
 
     /// Enrolls proxies, all or none.

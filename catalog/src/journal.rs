@@ -32,7 +32,7 @@ pub struct JournalEntry {
     /// To what it was done.
     #[serde(default)]
     pub subject: JournalSubject,
-    /// How many proxies or certificates the entry stands for.
+    /// How many proxies or certificates the entry stands for, or how many records an export has.
     pub count: u64,
     /// The reason that the actor gave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -96,11 +96,13 @@ pub enum JournalKind {
     Certificate,
     /// A new certificate authority.
     Authority,
+    /// An export of the whole mesh, with its private keys.
+    Export,
 }
 
 impl JournalKind {
     /// All kinds.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Enroll,
         Self::Claim,
         Self::Token,
@@ -115,6 +117,7 @@ impl JournalKind {
         Self::Accept,
         Self::Certificate,
         Self::Authority,
+        Self::Export,
     ];
 
     /// The kinds that change which policy is active.
@@ -138,6 +141,7 @@ impl JournalKind {
             Self::Accept => "accept",
             Self::Certificate => "certificate",
             Self::Authority => "authority",
+            Self::Export => "export",
         }
     }
 

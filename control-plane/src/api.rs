@@ -377,7 +377,7 @@ impl ControlPlane for RunningControlPlane {
     }
 
     fn export(&self, operator: Operator) -> Result<WriteExport, ApiError> {
-        self.exporter.export(operator)
+        self.exporter.export(operator, &self.journal)
     }
 
     fn revoke_token(

@@ -19,6 +19,7 @@ use ironmesh_store::{
 use ironmesh_store_etcd::{EtcdImport, EtcdStore, check_user};
 use jiff::Timestamp;
 
+use crate::journal::{self, Journal};
 use crate::stores::{Stores, host_name, local_folder};
 pub use report::{ExportedMesh, ImportedMesh};
 
@@ -48,19 +49,51 @@ impl Exporter {
         Ok(Export { key: Arc::clone(&self.key), manifest, shared, local })
     }
 
-    /// The writer of an export that an operator requests.
-    pub(crate) fn export(&self, operator: Operator) -> Result<WriteExport, ApiError> {
-        let failed = |error: ExportError| ApiError::Internal(chain(&error));
-        let export = self.begin().map_err(failed)?;
-        // The client learns of a store that cannot be exported before it gets a file.
-        export.write(io::sink()).map_err(failed)?;
-        tracing::warn!(uid = operator.uid, "exporting the mesh with its private keys, sealed");
+    /// The writer of an export that an operator requests. The journal has it before a part of it is sent.
+    pub(crate) fn export(
+        &self,
+        operator: Operator,
+        journal: &Journal,
+    ) -> Result<WriteExport, ApiError> {
+        let checked = self.check();
+        let size = checked.as_ref().map(|(_, records, bytes)| (*records, *bytes));
+        journal.record_and_wait(journal::export(operator, size));
+        let (export, records, bytes) = checked?;
+        tracing::warn!(
+            uid = operator.uid,
+            records,
+            bytes,
+            "exporting the mesh with its private keys, sealed"
+        );
         Ok(Box::new(move |output| {
-            export.write(output).map_err(|error| {
+            export.write(output).map(drop).map_err(|error| {
                 tracing::error!(error = %chain(&error), "the export of the mesh has ended");
                 io::Error::other(error)
             })
         }))
+    }
+
+    /// An export with its records and bytes. The client learns of a store that cannot be exported before it gets a file.
+    fn check(&self) -> Result<(Export, u64, u64), ApiError> {
+        let failed = |error: ExportError| ApiError::Internal(chain(&error));
+        let export = self.begin().map_err(failed)?;
+        let mut size = ByteCount(0);
+        let records = export.write(&mut size).map_err(failed)?;
+        Ok((export, records, size.0))
+    }
+}
+
+/// Counts what is written.
+struct ByteCount(u64);
+
+impl io::Write for ByteCount {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -38,6 +38,11 @@ async fn export_is_made_online_or_offline_and_never_replaces_a_file() {
     assert!(run.stdout.starts_with("exported the mesh `default` into online ("), "{run:?}");
     assert!(run.stdout.contains("later changes are not in it"), "{run:?}");
     assert_failure(&server.run(&["store", "export", "online"]), 1, "the file exists already");
+    let journal = server.json(&["journal", "--kind", "export"]);
+    let [entry] = &journal["entries"].as_array().unwrap()[..] else { panic!("{journal:#}") };
+    let size = fs::metadata(server.workspace.path().join("online")).unwrap().len();
+    assert_eq!(entry["message"], format!("{size} bytes"), "{entry:#}");
+    assert!(entry["who"]["uid"].is_u64() && entry["count"].as_u64() > Some(1), "{entry:#}");
     let run = server.run(&["store", "export", "--offline", "offline"]);
     assert_failure(&run, 1, "a control plane runs with this state folder");
     assert!(child.terminate().await.success());

@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::{Client, ClientError, LIMIT, LONG_LIMIT};
@@ -71,8 +72,7 @@ impl Client {
                 }
             }
         };
-        let request = format!("{method} {path}");
-        let slow = |_| ClientError::Slow { socket: self.socket.clone(), request, limit };
+        let slow = self.slow(&method, path, limit);
         tokio::select! {
             biased;
             answered = timeout_at(deadline, self.send(method, path, body)) => answered.map_err(slow)?,
@@ -80,19 +80,16 @@ impl Client {
         }
     }
 
-    /// Requests what is too large for memory, and writes it to `output`. Nothing may be silent for longer than `limit`.
+    /// Requests what is too large for memory, and writes it to `output`. The answer begins within `begin`, and is not silent
+    /// for longer than `limit` afterwards.
     pub(super) async fn download(
         &self,
         path: &str,
         output: &mut (dyn Write + Send),
-        limit: Duration,
+        (begin, limit): (Duration, Duration),
     ) -> Result<(), ClientError> {
         self.probe(LIMIT).await?;
-        let slow = |_| ClientError::Slow {
-            socket: self.socket.clone(),
-            request: format!("POST {path}"),
-            limit,
-        };
+        let slow = self.slow(&Method::POST, path, limit);
         let read = async |response: Response<Incoming>| {
             let status = response.status();
             let mut body = response.into_body();
@@ -100,14 +97,25 @@ impl Client {
                 let body = body.collect().await.map_err(broken)?.to_bytes();
                 return decode::<IgnoredAny>((status, body)).map(drop);
             }
-            while let Some(frame) = timeout(limit, body.frame()).await.map_err(slow)? {
+            while let Some(frame) = timeout(limit, body.frame()).await.map_err(&slow)? {
                 if let Ok(data) = frame.map_err(broken)?.into_data() {
                     output.write_all(&data).map_err(ClientError::Output)?;
                 }
             }
             Ok(())
         };
-        self.exchange_by::<(), _>(Method::POST, path, None, read).await
+        self.exchange_by::<(), _>(Method::POST, path, None, Some(begin), read).await
+    }
+
+    /// The error of a request that has taken longer than `limit`.
+    fn slow(
+        &self,
+        method: &Method,
+        path: &str,
+        limit: Duration,
+    ) -> impl Fn(Elapsed) -> ClientError + use<> {
+        let (socket, request) = (self.socket.clone(), format!("{method} {path}"));
+        move |_| ClientError::Slow { socket: socket.clone(), request: request.clone(), limit }
     }
 
     /// Checks that the control plane answers `/healthz`.
@@ -145,19 +153,21 @@ impl Client {
         path: &str,
         body: Option<&B>,
     ) -> Result<(StatusCode, Bytes), ClientError> {
-        self.exchange_by(method, path, body, async |response: Response<Incoming>| {
+        self.exchange_by(method, path, body, None, async |response: Response<Incoming>| {
             let status = response.status();
             Ok((status, response.into_body().collect().await.map_err(broken)?.to_bytes()))
         })
         .await
     }
 
-    /// Sends one request on its own connection, and reads the response by `read`.
+    /// Sends one request on its own connection, and reads the response by `read`. The response begins within `begin`; without
+    /// it, the caller bounds the whole exchange.
     async fn exchange_by<B: Serialize, A>(
         &self,
         method: Method,
         path: &str,
         body: Option<&B>,
+        begin: Option<Duration>,
         read: impl AsyncFnOnce(Response<Incoming>) -> Result<A, ClientError>,
     ) -> Result<A, ClientError> {
         if self.port.is_none() {
@@ -168,6 +178,7 @@ impl Client {
             Err(source) => return Err(self.unreachable(source).await),
         };
         let body = body.map(serde_json::to_vec).transpose().map_err(broken)?.unwrap_or_default();
+        let slow = begin.map(|begin| self.slow(&method, path, begin));
         let request = Request::builder()
             .method(method)
             .uri(path)
@@ -181,8 +192,14 @@ impl Client {
         let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream));
         let (mut sender, connection) = handshake.await.map_err(broken)?;
         // The connection ends with its sender, which ends with the exchange.
-        let exchange =
-            async move { read(sender.send_request(request).await.map_err(broken)?).await };
+        let exchange = async move {
+            let response = sender.send_request(request);
+            let response = match (begin, slow) {
+                (Some(begin), Some(slow)) => timeout(begin, response).await.map_err(slow)?,
+                _ => response.await,
+            };
+            read(response.map_err(broken)?).await
+        };
         // Either may end first; the response is read to its end.
         tokio::join!(exchange, connection).0
     }

@@ -107,3 +107,14 @@ async fn plan_request_has_a_longer_limit_than_other_requests() {
     let planning = timeout(LONG_LIMIT * 10, client.plan(&plan_request())).await;
     assert!(planning.is_err(), "it has given up: {planning:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn export_that_does_not_begin_fails_within_its_limit() {
+    let folder = tempfile::tempdir().unwrap();
+    let client = Client::new(&socket(folder.path(), PLAN_LIMIT));
+    let begun = Instant::now();
+    let exported = timeout(PLAN_LIMIT, client.export(&mut Vec::new())).await;
+    let Ok(Err(error @ ClientError::Slow { .. })) = exported else { panic!("{exported:?}") };
+    assert!(error.to_string().contains("POST /v1/store/export within 120 s"), "{error}");
+    assert_eq!(begun.elapsed(), EXPORT_LIMIT);
+}

@@ -70,7 +70,8 @@ fn subject(entry: &JournalEntry) -> String {
     let JournalSubject { proxy, name, services, token, account, revision, .. } = &entry.subject;
     let id = || proxy.map(|id| id.to_string().chars().take(ID_DIGITS).collect());
     let name = name.clone().or_else(id);
-    let count = (entry.count > 1).then(|| format!("{} ×", entry.count));
+    let unit = if entry.kind == JournalKind::Export { "records" } else { "×" };
+    let count = (entry.count > 1).then(|| format!("{} {unit}", entry.count));
     let services: Vec<_> = services.iter().map(ToString::to_string).collect();
     let services = (!services.is_empty()).then(|| match entry.kind {
         JournalKind::Certificate => format!("proxy {}", services.join(", ")),

@@ -155,6 +155,14 @@ pub(crate) fn token_change(
     JournalEntry { count, message, ..entry(operator, JournalKind::Token, error, subject) }
 }
 
+/// An export of the mesh with its number of records and bytes.
+pub(crate) fn export(operator: Operator, result: Result<(u64, u64), &ApiError>) -> JournalEntry {
+    let (count, bytes) = result.unwrap_or((1, 0));
+    let message = result.is_ok().then(|| format!("{bytes} bytes"));
+    let subject = JournalSubject::default();
+    JournalEntry { count, message, ..entry(operator, JournalKind::Export, result.err(), subject) }
+}
+
 /// A change of the services of the proxy that `id` names.
 pub(crate) fn services_change(
     operator: Operator,

@@ -69,12 +69,13 @@ pub struct Export {
 }
 
 impl Export {
-    /// Writes it. Records that are made again, such as journal entries, are omitted if they are not authentic.
+    /// Writes it, and returns the number of its records. Records that are made again, such as journal entries, are omitted if
+    /// they are not authentic.
     ///
     /// # Errors
     ///
     /// Fails if the store cannot be exported, or the output not be written.
-    pub fn write(&self, output: impl Write) -> Result<(), ExportError> {
+    pub fn write(&self, output: impl Write) -> Result<u64, ExportError> {
         let mut sealed = SealedWriter::new(&self.key, output).map_err(ExportError::Output)?;
         items::write_manifest(&mut sealed, &self.manifest).map_err(ExportError::Output)?;
         let (mut count, mut has_authority) = (0, false);
@@ -96,6 +97,6 @@ impl Export {
         })?;
         items::write_end(&mut sealed, count).map_err(ExportError::Output)?;
         sealed.finish().map_err(ExportError::Output)?;
-        Ok(())
+        Ok(count)
     }
 }
