@@ -92,6 +92,9 @@ impl Client {
             let epoch = command.epoch;
             let is_new = |command: &FleetCommand| command.epoch != epoch;
             let mut is_lost = false;
+            if epoch != begun {
+                losses = 0;
+            }
             let next = (self.index + losses).checked_rem(command.targets.len());
             if let Some(target) = next.and_then(|next| command.targets.get(next).copied()) {
                 if command.is_fresh && epoch != begun {

@@ -15,6 +15,7 @@
 mod client;
 mod consul;
 mod envoy;
+mod etcd;
 mod fleet;
 pub mod floor;
 pub mod growth;

@@ -66,6 +66,9 @@ struct RunArguments {
     /// Use this Consul; parts that need it are skipped if it does not exist
     #[arg(long, env = "CONSUL_BIN", default_value = ".tools/consul")]
     consul: PathBuf,
+    /// Use this etcd, with etcdctl beside it; the part `replicas` is skipped if it does not exist
+    #[arg(long, env = "ETCD_BIN", default_value = ".tools/etcd")]
+    etcd: PathBuf,
     /// Measure only this part; may be repeated
     #[arg(
         long = "part",
@@ -217,6 +220,7 @@ async fn measure(arguments: RunArguments, output: Output) -> anyhow::Result<()> 
         envoy: arguments.envoy,
         own_program: std::env::current_exe()?,
         consul: arguments.consul,
+        etcd: arguments.etcd,
         target: arguments.target,
         parts: arguments.parts,
         shapes: arguments.shapes,

@@ -1,11 +1,12 @@
 //! Single measurements: a series of changes, a storm.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
 use crate::fleet::Fleet;
-use crate::process::{cpu, cpu_since};
+use crate::process::cpu_of;
 use crate::totals::{Counts, Watch};
 
 /// The measurements of a series of changes.
@@ -15,7 +16,7 @@ pub(crate) struct Series {
     pub(crate) to_first: Vec<Duration>,
     /// The time from each change to the last ACK.
     pub(crate) to_last: Vec<Duration>,
-    /// The CPU time of the server for all changes.
+    /// The CPU time of the servers for all changes.
     pub(crate) cpu: Duration,
     /// The counts of the clients.
     pub(crate) counts: Counts,
@@ -65,16 +66,16 @@ pub(crate) struct Scope<'a> {
     pub(crate) patience: Duration,
 }
 
-/// Makes changes in sequence, each after all clients have ACKed the previous one.
+/// Makes changes in sequence, each after all clients have ACKed the previous one. `servers` are their processes.
 pub(crate) async fn series(
     fleet: &Fleet,
-    server: u32,
+    servers: &[u32],
     scope: Scope<'_>,
     times: usize,
     mut change: impl AsyncFnMut() -> anyhow::Result<Instant>,
 ) -> anyhow::Result<Series> {
     let mut series = Series { clients: scope.clients, ..Series::default() };
-    let (cpu_before, counts_before) = (cpu(server)?, fleet.counts());
+    let (cpu_before, counts_before) = (cpu_of(servers)?, fleet.counts());
     for _ in 0..times {
         let watch = fleet.watch(scope.cluster);
         let begin = change().await?;
@@ -83,7 +84,7 @@ pub(crate) async fn series(
         series.to_last.push(arrival.last_acked - begin);
         sleep(scope.pause).await;
     }
-    series.cpu = cpu_since(server, cpu_before)?;
+    series.cpu = cpu_of(servers)?.saturating_sub(cpu_before);
     series.counts = fleet.counts() - counts_before;
     Ok(series)
 }
@@ -104,21 +105,21 @@ pub(crate) struct Storm {
     pub(crate) counts: Counts,
 }
 
-/// Connects all clients at once.
+/// Connects all clients at once, spread among the servers.
 ///
 /// A fresh storm ends when all are configured. Otherwise it ends when all have the change that was made while they were
 /// disconnected.
 pub(crate) async fn storm(
     fleet: &Fleet,
-    target: std::net::SocketAddr,
-    server: u32,
+    targets: &[SocketAddr],
+    servers: &[u32],
     is_fresh: bool,
     scope: Scope<'_>,
 ) -> anyhow::Result<Storm> {
-    let (cpu_before, counts_before) = (cpu(server)?, fleet.counts());
+    let (cpu_before, counts_before) = (cpu_of(servers)?, fleet.counts());
     let watch = fleet.watch(scope.cluster);
     let begin = Instant::now();
-    fleet.connect(target, is_fresh);
+    fleet.connect_to_any(targets, is_fresh);
     let end = if is_fresh {
         fleet.all_configured(scope.patience).await?
     } else {
@@ -128,5 +129,5 @@ pub(crate) async fn storm(
     // Repeated resources would arrive now, and the server must have finished its work.
     fleet.quiet(Duration::from_millis(500), scope.patience).await?;
     let counts = fleet.counts() - counts_before;
-    Ok(Storm { time, cpu: cpu_since(server, cpu_before)?, counts })
+    Ok(Storm { time, cpu: cpu_of(servers)?.saturating_sub(cpu_before), counts })
 }

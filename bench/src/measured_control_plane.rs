@@ -1,6 +1,8 @@
 //! The measured control plane: a real `ironmesh serve` with a policy that the generator changes.
 
+use std::fs::Permissions;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -21,6 +23,8 @@ use crate::shape::{GROUP, GROWING, Shape};
 pub(crate) struct MeasuredControlPlane {
     program: PathBuf,
     host: Ipv4Addr,
+    /// The hosts of the other control planes of its mesh.
+    peers: Vec<Ipv4Addr>,
     child: Option<Child>,
     /// The number of endpoints of the public service.
     endpoints: usize,
@@ -35,11 +39,17 @@ impl MeasuredControlPlane {
     /// Writes settings and the policy of a fleet, and starts the control plane.
     pub(crate) async fn start(program: &Path, shape: Shape) -> anyhow::Result<Self> {
         let mut subject = Self::prepare(program)?;
-        subject.endpoints = shape.endpoints;
-        shape.write_policy(&subject.folder.path().join("policy"))?;
-        subject.write_change()?;
+        subject.write_policy(shape)?;
         subject.run().await?;
         Ok(subject)
+    }
+
+    /// Writes the policy of a fleet.
+    pub(crate) fn write_policy(&mut self, shape: Shape) -> anyhow::Result<()> {
+        self.endpoints = shape.endpoints;
+        shape.write_policy(&self.folder.path().join("policy"))?;
+        self.write_change()?;
+        Ok(())
     }
 
     /// Writes settings, without a policy, and does not start the control plane yet.
@@ -50,15 +60,18 @@ impl MeasuredControlPlane {
         fs_err::create_dir_all(path.join("policy").join(SWAPPED))?;
         let program = program.to_owned();
         let (endpoints, changes) = (Shape::ENDPOINTS, (0, 0));
-        let subject = Self { program, host, child: None, endpoints, changes, swaps: 0, folder };
+        let (peers, child, swaps) = (Vec::new(), None, 0);
+        let subject = Self { program, host, peers, child, endpoints, changes, swaps, folder };
         subject.configure("")?;
         Ok(subject)
     }
 
     fn settings(&self) -> String {
         let host = self.host;
+        let hosts = std::iter::once(&host).chain(&self.peers);
+        let advertised: Vec<_> = hosts.map(|host| format!("{host}:{XDS}")).collect();
         format!(
-            "state = \"state\"\npolicy = {{ folder = \"policy\", removal_hold = \"0s\" }}\nadvertise = [\"{host}:{XDS}\"]\n\
+            "state = \"state\"\npolicy = {{ folder = \"policy\", removal_hold = \"0s\" }}\nadvertise = {advertised:?}\n\
              [listen]\nxds = \"{host}:{XDS}\"\nadmin = \"{host}:{ADMIN}\"\n"
         )
     }
@@ -66,6 +79,22 @@ impl MeasuredControlPlane {
     /// Replaces the additional settings. They apply from the next start.
     pub(crate) fn configure(&self, more: &str) -> anyhow::Result<()> {
         fs_err::write(self.folder.path().join("ironmesh.toml"), self.settings() + more)?;
+        Ok(())
+    }
+
+    /// Makes two control planes that were prepared the replicas of one mesh: creates the store by the first one's
+    /// additional settings, which both get, and gives its key to the other.
+    pub(crate) async fn share_store(pair: &mut [Self; 2], more: &str) -> anyhow::Result<()> {
+        let [first, second] = pair;
+        (first.peers, second.peers) = (vec![second.host], vec![first.host]);
+        first.configure(more)?;
+        second.configure(more)?;
+        must_succeed("`store init`", &mut first.command(&["store", "init"])).await?;
+        let [key, copy] = [&*first, second].map(|one| one.folder.path().join("state/kek"));
+        let state = second.folder.path().join("state");
+        fs_err::create_dir(&state)?;
+        fs_err::set_permissions(&state, Permissions::from_mode(0o700))?;
+        fs_err::copy(key, copy)?;
         Ok(())
     }
 
@@ -160,15 +189,7 @@ impl MeasuredControlPlane {
     /// Runs `proxy bootstrap` with these arguments, and writes the files to `out`.
     pub(crate) async fn bootstrap(&self, arguments: &[&str], out: &Path) -> anyhow::Result<()> {
         let mut command = self.command(&["proxy", "bootstrap"]);
-        command.args(arguments).arg("--out").arg(out);
-        let output = timeout(START_DEADLINE, command.kill_on_drop(true).output()).await??;
-        ensure!(
-            output.status.success(),
-            "`proxy bootstrap` ended with {}: {}",
-            output.status,
-            String::from_utf8_lossy(&output.stderr)
-        );
-        Ok(())
+        must_succeed("`proxy bootstrap`", command.args(arguments).arg("--out").arg(out)).await
     }
 
     /// The folder of the first proxy, which also has the roots of the mesh.
@@ -248,23 +269,11 @@ impl MeasuredControlPlane {
 
     /// The value of a metric at `/metrics`, summed over its labels.
     pub(crate) async fn metric(&self, name: &str) -> anyhow::Result<u64> {
-        let text = self.get("/metrics").await?;
-        let lines = text.lines().filter(|line| line.starts_with(name));
-        let values = lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "counters are whole and not negative"
-        )]
-        Ok(values.sum::<f64>() as u64)
+        metric((self.host, ADMIN).into(), name).await
     }
 
     async fn get(&self, path: &str) -> anyhow::Result<String> {
-        let mut stream = TcpStream::connect((self.host, ADMIN)).await?;
-        stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await?;
-        Ok(answer)
+        get((self.host, ADMIN).into(), path).await
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
@@ -290,6 +299,41 @@ impl Drop for MeasuredControlPlane {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
+}
+
+/// Runs a command, whose name is for the error.
+pub(crate) async fn must_succeed(name: &str, command: &mut Command) -> anyhow::Result<()> {
+    let output = timeout(START_DEADLINE, command.kill_on_drop(true).output()).await;
+    let output = output.with_context(|| format!("{name} takes longer than {START_DEADLINE:?}"))?;
+    let output = output.with_context(|| format!("cannot run {name}"))?;
+    ensure!(
+        output.status.success(),
+        "{name} ended with {}: {}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(())
+}
+
+/// The value of a metric at `/metrics` of a server, summed over its labels.
+pub(crate) async fn metric(server: SocketAddr, name: &str) -> anyhow::Result<u64> {
+    let text = get(server, "/metrics").await?;
+    let lines = text.lines().filter(|line| line.starts_with(name));
+    let values = lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "counters are whole and not negative"
+    )]
+    Ok(values.sum::<f64>() as u64)
+}
+
+async fn get(server: SocketAddr, path: &str) -> anyhow::Result<String> {
+    let mut stream = TcpStream::connect(server).await?;
+    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
 }
 
 /// A loopback address with free ports for a control plane.

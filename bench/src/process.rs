@@ -12,6 +12,11 @@ pub(crate) fn cpu(id: u32) -> anyhow::Result<Duration> {
     Ok(Duration::from_micros(ticks))
 }
 
+/// The CPU time of several processes together.
+pub(crate) fn cpu_of(ids: &[u32]) -> anyhow::Result<Duration> {
+    ids.iter().map(|id| cpu(*id)).sum()
+}
+
 /// The CPU time of a process since it was `before`.
 pub(crate) fn cpu_since(id: u32, before: Duration) -> anyhow::Result<Duration> {
     Ok(cpu(id)?.saturating_sub(before))

@@ -8,9 +8,11 @@ mod in_turn;
 mod large_policy;
 mod machines;
 mod operations;
+mod pair;
 mod parts;
 mod peer;
 mod renewals;
+mod replicas;
 mod reports;
 mod scale;
 mod target;
@@ -51,6 +53,8 @@ pub enum Part {
     Operations,
     /// Machines that enroll by tokens and renew, all at once, and report health and traffic
     Machines,
+    /// Two control planes with one store in etcd, each with a fleet of the first size; and the failure of one
+    Replicas,
     /// Withdrawal and restoration of a grant, with two real Envoys
     Grants,
     /// Discovery from a real Consul with many services
@@ -68,6 +72,8 @@ pub struct RunOptions {
     pub envoy: PathBuf,
     /// A real Consul.
     pub consul: PathBuf,
+    /// A real etcd.
+    pub etcd: PathBuf,
     /// A command that runs another control plane, which is measured instead.
     pub target: Option<String>,
     /// Which parts are run.
@@ -164,6 +170,15 @@ pub async fn run(options: &RunOptions) -> anyhow::Result<Report> {
         }
         has
     };
+    if has_part(Part::Replicas) && has(REAL_ETCD, &options.etcd, "`scripts/get-etcd.sh` fetches it")
+    {
+        for shape in options.shapes.iter().take(1) {
+            let measured = replicas::measure(options, *shape).await.context("with replicas")?;
+            spreads.extend(measured.1);
+            let replicas = format!("two control planes, each with {shape}");
+            rows.extend(measured.0.into_iter().map(|row| of(&replicas, row)));
+        }
+    }
     if has_part(Part::Grants) && has(REAL_ENVOYS, &options.envoy, "`make envoy` fetches it") {
         let enforcement =
             enforcement::measure(&options.ironmesh, &options.envoy, options.patience).await;
@@ -221,6 +236,7 @@ async fn fleet(
 const LARGE_POLICY: &str = "a policy of 1,000 services, 1,000 splits and 5,000 rules";
 const REAL_ENVOYS: &str = "two real Envoys";
 const REAL_CONSUL: &str = "a real Consul";
+const REAL_ETCD: &str = "two control planes with one store in etcd";
 
 async fn version(ironmesh: &Path) -> anyhow::Result<String> {
     let output = Command::new(ironmesh).arg("--version").output().await;

@@ -67,13 +67,10 @@ impl Contract {
         services: usize,
     ) -> anyhow::Result<Self> {
         let contract = Self { folder: folder.join("target"), identities, services, client_roots };
-        let authority = contract.folder.join("authority");
         fs_err::create_dir_all(&contract.folder)?;
         write_recording(&contract.file(RESOURCES), recorded)?;
-        let key = KeyEncryptionKey::load_or_create(&authority.with_extension("kek"), false)?;
-        let state = MeshState::new(Arc::new(Store::open(&authority, key)?));
-        let (now, trust_domain) = (jiff::Timestamp::now(), TrustDomain::new(Domain::default()));
-        let authority = Authority::open(&*state, &trust_domain, now)?;
+        let authority = new_authority(&contract.folder)?;
+        let now = jiff::Timestamp::now();
         let own = authority.issue_control_plane_certificate(&ServerNames::default(), now)?;
         fs_err::write(contract.file(CERTIFICATE), own.chain)?;
         fs_err::write(contract.file(KEY), own.key.expose())?;
@@ -94,6 +91,14 @@ impl Contract {
     fn file(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
+}
+
+/// A new certificate authority, with its files in `folder`.
+pub(crate) fn new_authority(folder: &Path) -> anyhow::Result<Authority> {
+    let key = KeyEncryptionKey::load_or_create(&folder.join("authority.kek"), false)?;
+    let state = MeshState::new(Arc::new(Store::open(&folder.join("authority"), key)?));
+    let trust_domain = TrustDomain::new(Domain::default());
+    Ok(Authority::open(&*state, &trust_domain, jiff::Timestamp::now())?)
 }
 
 /// A running target. Dropping it ends the process.

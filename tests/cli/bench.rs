@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use ironmesh_tests::{Programs, require_bench, require_consul, require_ironmesh};
+use ironmesh_tests::{Programs, require_bench, require_consul, require_etcd, require_ironmesh};
 use serde_json::Value;
 
 use crate::command::succeeds;
@@ -77,6 +77,26 @@ fn growth_churn_and_renewals_are_measured() {
     for work in ["churn: responses per change and proxy", "renewals: server's CPU each"] {
         assert!(row(rows, work).get("ours").unwrap().as_f64().unwrap() > 0.0, "{work}");
     }
+}
+
+#[test]
+fn proxies_of_a_killed_replica_move_without_updates() {
+    let (Some(bench), Some(etcd)) = (require_bench(), require_etcd()) else { return };
+    let Some(ironmesh) = require_ironmesh() else { return };
+    let mut command = Command::new(bench);
+    command.args(["run", "--part", "replicas", "--shape", "20x10", "--events", "4"]);
+    command.args(["--storms", "1", "--steady", "1"]);
+    let rows = rows(command.arg("--ironmesh").arg(ironmesh).arg("--etcd").arg(etcd));
+    for work in [
+        "SIGKILL of one, no change: resources that proxies receive",
+        "it starts again, all connect again: resources",
+        "SIGKILL of one: resources beyond that change",
+    ] {
+        assert_eq!(ours(&rows, work), "0.0", "{work}");
+    }
+    assert_eq!(ours(&rows, "proxies with exactly the second one's set at the end"), "40.0");
+    let change = row(&rows, "one change: server's CPU per proxy");
+    assert!(change.get("floor").unwrap().as_f64().unwrap() > 0.0, "{change}");
 }
 
 #[test]

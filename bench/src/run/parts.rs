@@ -125,7 +125,7 @@ impl<'a> Bench<'a> {
         let full = rss(server)?;
         let mut memory = Both { ours: Memory { empty, full }, floor: None };
         let own = count(self.fleet.distinct_bytes()) / 1e3 / self.n();
-        let ours = storm(&self.fleet, xds, server, true, self.scope(Duration::ZERO)).await?;
+        let ours = storm(&self.fleet, &[xds], &[server], true, self.scope(Duration::ZERO)).await?;
         let mut both = Both { ours, floor: None };
         if self.has_floor {
             let floor = self.open_floor().await?;
@@ -188,7 +188,7 @@ impl<'a> Bench<'a> {
 
     async fn change_all(&mut self, scope: Scope<'_>, times: usize) -> anyhow::Result<Series> {
         let (server, subject) = (self.subject.id()?, &mut self.subject);
-        series(&self.fleet, server, scope, times, async || subject.change()).await
+        series(&self.fleet, &[server], scope, times, async || subject.change()).await
     }
 
     async fn change_floor(
@@ -208,7 +208,7 @@ impl<'a> Bench<'a> {
         let all = all.context("no CPU of all")?;
         let (server, subject) = (self.subject.id()?, &mut self.subject);
         let change = async || subject.change_private();
-        let few = series(&self.fleet, server, scope, self.options.events, change).await?;
+        let few = series(&self.fleet, &[server], scope, self.options.events, change).await?;
         let work = "a change for few proxies: to the last ACK, median";
         rows.push(Row::new(work, "ms", milliseconds(median(&few.to_last))));
         let work = "a change for few proxies: CPU per receiving proxy, beside all";
@@ -244,7 +244,7 @@ impl<'a> Bench<'a> {
             connected.push(one);
             Ok(begin)
         };
-        let series = series(&self.fleet, server, scope, times, change).await?;
+        let series = series(&self.fleet, &[server], scope, times, change).await?;
         let work = "a new proxy adds an endpoint for all: to the last ACK, median";
         rows.push(Row::new(work, "ms", milliseconds(median(&series.to_last))));
         let floor = rows.iter().find(|row| row.work == CPU).and_then(|row| row.floor);
@@ -269,14 +269,14 @@ impl<'a> Bench<'a> {
                 sleep(PAUSE).await;
                 let (server, subject) = (self.subject.id()?, &mut self.subject);
                 into.extend(
-                    series(&self.fleet, server, scope, TIMES, async || subject.change()).await?,
+                    series(&self.fleet, &[server], scope, TIMES, async || subject.change()).await?,
                 );
             }
         }
         self.fleet.set_faults(Faults::default());
         // Misbehaving clients get the current resources when they reconnect fresh.
         let (xds, server) = (self.subject.xds(), self.subject.id()?);
-        storm(&self.fleet, xds, server, true, self.scope(PAUSE)).await?;
+        storm(&self.fleet, &[xds], &[server], true, self.scope(PAUSE)).await?;
         let (without, with) = (median(&without.to_last), median(&with.to_last));
         let work = "1 % NACK, are silent or slow: others' last ACK, beside none";
         let row = Row::new(work, "ms", milliseconds(with));
@@ -337,7 +337,7 @@ impl<'a> Bench<'a> {
             starts.push(begin.elapsed());
             self.killed += self.fleet.counts().lost - lost;
             let (xds, server) = (self.subject.xds(), self.subject.id()?);
-            both.ours.push(storm(&self.fleet, xds, server, false, scope).await?);
+            both.ours.push(storm(&self.fleet, &[xds], &[server], false, scope).await?);
             if let Some(floor) = &mut self.floor {
                 both.floor.get_or_insert_with(Vec::new).push(floor.storm(scope).await?);
             }

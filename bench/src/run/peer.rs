@@ -55,15 +55,7 @@ impl Peer {
         options: &RunOptions,
     ) -> anyhow::Result<Self> {
         let target = Target::start(program, contract.clone()).await?;
-        let own_roots = contract.own_roots()?;
-        let mut identities = Vec::new();
-        for group in 0..shape.groups() {
-            for folder in folders(&contract.identities().join(format!("{group:04}")))? {
-                let mut identity = Identity::read(&folder, Some(&own_roots))?;
-                identity.metadata = shape.metadata(identities.len());
-                identities.push(identity);
-            }
-        }
+        let identities = identities(contract, shape)?;
         let fleet = Fleet::new(identities, options.variant, options.delay);
         let empty = rss(target.id()?)?;
         Ok(Self { target, fleet, empty })
@@ -71,7 +63,7 @@ impl Peer {
 
     /// Connects all clients as fresh processes.
     pub(super) async fn connect(&self, scope: Scope<'_>) -> anyhow::Result<Storm> {
-        storm(&self.fleet, self.target.address(), self.target.id()?, true, scope).await
+        storm(&self.fleet, &[self.target.address()], &[self.target.id()?], true, scope).await
     }
 
     /// Reconnects all clients with their resources.
@@ -86,7 +78,7 @@ impl Peer {
         times: usize,
     ) -> anyhow::Result<Series> {
         let (id, target) = (self.target.id()?, &mut self.target);
-        series(&self.fleet, id, scope, times, async || target.change().await).await
+        series(&self.fleet, &[id], scope, times, async || target.change().await).await
     }
 
     /// Kills and restarts the target with a change, and reconnects all clients at once.
@@ -94,7 +86,7 @@ impl Peer {
         self.target.kill().await?;
         self.fleet.disconnect();
         self.target.run_changed().await?;
-        storm(&self.fleet, self.target.address(), self.target.id()?, false, scope).await
+        storm(&self.fleet, &[self.target.address()], &[self.target.id()?], false, scope).await
     }
 
     pub(super) fn memory(&self) -> anyhow::Result<Memory> {
@@ -105,6 +97,20 @@ impl Peer {
     pub(super) async fn verify(&self, patience: Duration) -> anyhow::Result<usize> {
         self.fleet.verify(self.target.address(), patience).await
     }
+}
+
+/// The identities of the contract, which trust the certificate of its target.
+pub(super) fn identities(contract: &Contract, shape: Shape) -> anyhow::Result<Vec<Identity>> {
+    let own_roots = contract.own_roots()?;
+    let mut identities = Vec::new();
+    for group in 0..shape.groups() {
+        for folder in folders(&contract.identities().join(format!("{group:04}")))? {
+            let mut identity = Identity::read(&folder, Some(&own_roots))?;
+            identity.metadata = shape.metadata(identities.len());
+            identities.push(identity);
+        }
+    }
+    Ok(identities)
 }
 
 /// The row of the memory of `n` proxies.

@@ -115,8 +115,9 @@ async fn measured(
     let memory = count(rss(server)?.saturating_sub(empty)) / 1e6;
     let clients = shape.proxies;
     let scope = Scope { cluster: CHANGING, clients, among: clients, pause: PAUSE, patience };
-    series(&fleet, server, scope, WARM_UP, async || subject.change()).await?;
-    let changes = series(&fleet, server, scope, options.events, async || subject.change()).await?;
+    series(&fleet, &[server], scope, WARM_UP, async || subject.change()).await?;
+    let changes =
+        series(&fleet, &[server], scope, options.events, async || subject.change()).await?;
     let holdings = fleet.holdings(0).unwrap_or_default();
     let changing = holdings.get(&ResourceType::Endpoint).and_then(|all| all.get(CHANGING));
     let endpoints = changing.map_or(0, |known| known.references.endpoints);
