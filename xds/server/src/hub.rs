@@ -25,6 +25,7 @@ mod resource_index;
 mod retries;
 mod status;
 mod sync;
+mod transferred;
 
 pub(crate) use connection::{Connection, Reconnect};
 use exchanges::Exchanges;
@@ -35,6 +36,7 @@ pub use live::LiveStream;
 use resource_index::ResourceIndex;
 use retries::Retries;
 pub use status::{ClientChange, ClientStatus, Nack};
+use transferred::Transferred;
 
 /// The identity of a client. One client may have several streams, for example in a hot restart.
 pub type ClientKey = Arc<str>;
@@ -64,6 +66,8 @@ struct Clients {
     /// The clients that have changed since [`Hub::take_changed`], each once.
     changed: Vec<ClientKey>,
     index: ResourceIndex,
+    /// The NACKs of clients that are connected to a different server, for their next streams here.
+    transferred: Transferred,
 }
 
 #[derive(Debug)]
@@ -204,6 +208,7 @@ impl Hub {
         if known.is_some_and(|one| one.status.streams == 0 && !one.is_changed) {
             clients.by_key.remove(client);
         }
+        clients.transferred.remove(client);
     }
 
     /// Whether a client is connected and has ACKed all of these.

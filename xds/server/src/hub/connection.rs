@@ -46,7 +46,7 @@ impl Hub {
         }
         clients.last_stream += 1;
         let stream = clients.last_stream;
-        let Clients { by_key, index, changed, .. } = &mut *clients;
+        let Clients { by_key, index, changed, transferred, .. } = &mut *clients;
         let entry = by_key.entry(Arc::clone(&client)).or_insert_with(|| Client {
             is_changed: false,
             set: watch::Sender::new(None),
@@ -64,6 +64,10 @@ impl Hub {
             Reconnect::PerhapsFresh => entry.status.streams == 0,
             Reconnect::Resumed | Reconnect::ResumedWithClusters => false,
         };
+        let transferred = transferred.remove(&client).filter(|_| entry.status.streams == 0);
+        if let Some(nacks) = transferred {
+            entry.status.nacks = nacks;
+        }
         if is_new_process {
             entry.status.process_starts += 1;
             entry.status.nacks.clear();
