@@ -7,9 +7,12 @@
 //! reconciler ──► OwnNotes ──► PeerExchange (etcd, under a lease) ──► PeerNotes of the others ──► their reconcilers
 //! ```
 
+mod nack_notes;
 mod notes;
+mod received;
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -21,10 +24,12 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use notes::{ControlPlaneNote, OwnNotes, PeerNotes, PolicyNote, ProxyNote, SELF};
+use notes::{ControlPlaneNote, OwnNotes, PolicyNote, ProxyNote, SELF};
+use received::PeerNotes;
 
 use crate::reconciler::convergence::Convergence;
-pub(crate) use notes::{PeerView, ServingNote};
+pub(crate) use nack_notes::{MAX_VERSIONS, NackNote, NackedVersionNote, ProxyNacks};
+pub(crate) use notes::{MAX_STREAMS, PeerView, ServingNote};
 
 /// How often changed notes are published.
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(500);
@@ -38,10 +43,18 @@ pub(crate) struct Peers {
     own: Mutex<OwnNotes>,
     received: Mutex<PeerNotes>,
     changes: watch::Sender<()>,
-    /// The service ports that policy has dropped, and that proxies of this control plane may still call.
-    called: Mutex<BTreeSet<String>>,
+    /// What this control plane notes of all its proxies.
+    of_all: Mutex<NotesOfAll>,
     /// Whether the notes of peers are current; none without an exchange.
     exchange: OnceLock<Arc<PeerExchange>>,
+}
+
+/// What the control plane notes of all its proxies, as in [`ControlPlaneNote`] and [`PolicyNote`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct NotesOfAll {
+    called: BTreeSet<String>,
+    replaced: BTreeSet<String>,
+    nacked_versions: Vec<NackedVersionNote>,
 }
 
 impl Peers {
@@ -112,7 +125,43 @@ impl Peers {
 
     /// Notes which of the service ports that policy has dropped proxies of this control plane may still call.
     pub(crate) fn note_called(&self, ports: &BTreeSet<ServicePort>) {
-        *self.called.lock() = ports.iter().map(ToString::to_string).collect();
+        self.of_all.lock().called = ports.iter().map(ToString::to_string).collect();
+    }
+
+    /// Notes the shared certificates whose successors all proxies of this control plane have ACKed, by serial number.
+    pub(crate) fn note_replaced(&self, serials: BTreeSet<String>) {
+        self.of_all.lock().replaced = serials;
+    }
+
+    /// Whether the proxies of all peers have ACKed the successor of the shared certificate with this serial number.
+    pub(crate) fn have_replaced(&self, serial: &str) -> bool {
+        self.is_current() && self.received.lock().have_replaced(serial)
+    }
+
+    /// Notes the versions that proxies NACK, in bounds.
+    pub(crate) fn note_nacked_versions(&self, mut versions: Vec<NackedVersionNote>) {
+        versions.truncate(MAX_VERSIONS);
+        self.of_all.lock().nacked_versions = versions;
+    }
+
+    /// What peers note about NACKed versions.
+    pub(crate) fn nacked_versions(&self) -> Vec<NackedVersionNote> {
+        self.received.lock().nacked_versions().cloned().collect()
+    }
+
+    /// The resources that are not active in a proxy that is connected to a peer.
+    pub(crate) fn nacks(&self, id: ProxyId) -> Option<ProxyNacks> {
+        self.received.lock().nacks(id).cloned()
+    }
+
+    /// The proxies at peers with resources that are not active in them.
+    pub(crate) fn nacking(&self) -> BTreeSet<ProxyId> {
+        self.received.lock().nacking().clone()
+    }
+
+    /// The aggregated streams of a proxy at all peers: their addresses, each with the host name of the peer.
+    pub(crate) fn streams(&self, id: ProxyId) -> Vec<(SocketAddr, String)> {
+        self.received.lock().streams(id)
     }
 
     /// Uses this exchange. Before its first success, nothing is known of peers.
@@ -130,7 +179,7 @@ impl Peers {
         shutdown: CancellationToken,
     ) -> anyhow::Result<()> {
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        let mut own = ControlPlaneNote { host, version, policy: None };
+        let mut own = ControlPlaneNote { host, version, ..ControlPlaneNote::default() };
         exchange.set(SELF, Some(serde_json::to_vec(&own)?));
         let follow = async {
             let mut peers = exchange.peers();
@@ -149,10 +198,14 @@ impl Peers {
                     _ = ticks.tick() => {
                         // The ports of this revision or a later one: they are noted before the revision is published.
                         let revision = policy_note(&convergence.borrow_and_update());
-                        let called = || self.called.lock().clone();
-                        let policy = revision.map(|one| PolicyNote { called: called(), ..one });
-                        if policy != own.policy {
-                            own.policy = policy;
+                        let NotesOfAll { called, replaced, nacked_versions } =
+                            self.of_all.lock().clone();
+                        let policy = revision.map(|one| PolicyNote { called, ..one });
+                        let (host, version) = (own.host.clone(), own.version.clone());
+                        let new =
+                            ControlPlaneNote { host, version, policy, replaced, nacked_versions };
+                        if new != own {
+                            own = new;
                             exchange.set(SELF, serde_json::to_vec(&own).ok());
                         }
                         for (chunk, content) in self.own.lock().take_changed() {
@@ -180,6 +233,22 @@ fn policy_note(convergence: &Convergence) -> Option<PolicyNote> {
     Some(PolicyNote { revision, pending, called: BTreeSet::new() })
 }
 
+/// What a test lets a control plane publish.
+#[cfg(test)]
+#[derive(Debug, Default)]
+pub(crate) struct TestPeer {
+    notes: OwnNotes,
+    of_all: ControlPlaneNote,
+}
+
+#[cfg(test)]
+impl TestPeer {
+    /// Changes the note about a proxy.
+    pub(crate) fn note(&mut self, id: ProxyId, change: impl FnOnce(&mut ProxyNote)) {
+        self.notes.update(id, change);
+    }
+}
+
 #[cfg(test)]
 impl Peers {
     /// Learns this of the only peer: the revision that it publishes, the dropped ports that its proxies may call, and
@@ -187,20 +256,44 @@ impl Peers {
     pub(crate) fn learn(&self, revision: &str, called: &[&str], connected: &[ProxyId]) {
         let called = called.iter().map(ToString::to_string).collect();
         let policy = Some(PolicyNote { revision: revision.to_owned(), pending: 0, called });
-        let (host, version) = ("cp-2".to_owned(), "1".to_owned());
-        let note = serde_json::to_vec(&ControlPlaneNote { host, version, policy });
-        let mut notes = OwnNotes::default();
+        let mut peer = TestPeer::default();
+        peer.of_all.policy = policy;
         for id in connected {
-            notes.update(*id, |note| note.connected_since = Some(Timestamp::UNIX_EPOCH));
+            peer.note(*id, |note| note.connected_since = Some(Timestamp::UNIX_EPOCH));
         }
-        let chunks = notes.take_changed().into_iter();
-        let chunks = chunks.filter_map(|(name, content)| Some((name, content?.into())));
-        let chunks = chunks.chain([(SELF.to_owned(), note.unwrap_or_default().into())]).collect();
-        self.received.lock().receive(&Arc::new([(uuid::Uuid::nil(), chunks)].into()));
+        self.receive(vec![peer]);
+    }
+
+    /// Learns all that another control plane of the test notes.
+    pub(crate) fn learn_from(&self, peer: &Self) {
+        let mut copy = TestPeer::default();
+        for (id, note) in peer.own.lock().all() {
+            copy.note(*id, |own| own.clone_from(note));
+        }
+        let NotesOfAll { called: _, replaced, nacked_versions } = peer.of_all.lock().clone();
+        copy.of_all = ControlPlaneNote { replaced, nacked_versions, ..copy.of_all };
+        self.receive(vec![copy]);
+    }
+
+    /// Learns what these peers note, and nothing else.
+    pub(crate) fn receive(&self, peers: Vec<TestPeer>) {
+        let chunks = |(number, peer): (u128, TestPeer)| {
+            let TestPeer { mut notes, of_all } = peer;
+            let of_all = ControlPlaneNote { host: format!("cp-{number}"), ..of_all };
+            let of_all = serde_json::to_vec(&of_all).unwrap_or_default();
+            let chunks = notes.take_changed().into_iter();
+            let chunks = chunks.filter_map(|(name, content)| Some((name, content?.into())));
+            (
+                uuid::Uuid::from_u128(number),
+                chunks.chain([(SELF.to_owned(), of_all.into())]).collect(),
+            )
+        };
+        let received = (2..).zip(peers).map(chunks).collect();
+        self.received.lock().receive(&Arc::new(received));
     }
 
     /// The dropped ports that proxies of this control plane may still call, as peers learn of them.
     pub(crate) fn called(&self) -> BTreeSet<String> {
-        self.called.lock().clone()
+        self.of_all.lock().called.clone()
     }
 }

@@ -496,12 +496,12 @@ impl Reconciler {
         affected.extend(std::mem::take(&mut self.unrecorded));
         self.compile(&affected);
         self.unrecorded = self.record_shared_accounts(&affected);
-        to_publish.extend(self.track_nacks(&news));
+        to_publish.extend(self.track_nacks(&news, &affected));
         self.retry_nacked();
         to_publish.extend(affected);
         let mut touched = std::mem::take(&mut self.published_to);
         touched.append(&mut news.into_iter().map(|(client, _)| client).collect());
-        self.nack_tracker.update_quarantine(&self.hub);
+        self.nack_tracker.update_quarantine(&self.hub, &self.peers);
         to_publish.extend(self.nack_tracker.take_affected());
         if let Some(snapshot) = self.snapshot_builder.snapshot() {
             let (clients, hub, peers) = (&self.clients, &*self.hub, &*self.peers);

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use ironmesh_admin::{
-    ApiError, ConvergenceView, LaggardView, MAX_LAGGARDS, SyncState, WaitAnswer, WaitOutcome,
-    WaitRequest,
+    ApiError, ConvergenceView, LaggardView, MAX_LAGGARDS, NackView, SyncState, WaitAnswer,
+    WaitOutcome, WaitRequest,
 };
 use ironmesh_catalog::{CertificateState, JoinRecord, PolicyRevision, ProxyId};
 use jiff::Timestamp;
 
 use super::RunningControlPlane;
-use super::proxies::nack_view;
 use crate::reconciler::convergence::{Convergence, Generations, Laggard, Target};
 
 impl RunningControlPlane {
@@ -65,6 +64,11 @@ impl RunningControlPlane {
         let outcome = if is_synced { WaitOutcome::Synced } else { WaitOutcome::Pending };
         let views = first.into_iter().filter_map(|pending| match pending {
             Pending::Laggard(id, laggard) => self.laggard_view(&convergence, id, &laggard),
+            Pending::AtPeer(record, since) => Some(LaggardView {
+                since: Some(since),
+                nacks: self.all_inactive(record.id),
+                ..view(&record, SyncState::Nacked)
+            }),
             Pending::Absent(record, state) => Some(absent_view(&convergence, &record, state)),
         });
         Ok(WaitAnswer {
@@ -93,6 +97,13 @@ impl RunningControlPlane {
         };
         for (id, laggard) in convergence.pending_policy() {
             add(&|| Some(Pending::Laggard(*id, laggard.clone())));
+        }
+        for id in self.peers.nacking() {
+            let is_there = self.hub.streams(&id.to_string()) == 0;
+            let nacks = self.peers.nacks(id).filter(|_| is_there);
+            if let Some((nacks, record)) = nacks.zip(self.register.get(id)) {
+                add(&|| Some(Pending::AtPeer(Arc::clone(&record), nacks.since)));
+            }
         }
         for (id, _) in convergence.lost_while_pending(policy) {
             let record = self.register.get(*id).filter(|one| one.is_in_use(Timestamp::now()));
@@ -135,22 +146,28 @@ impl RunningControlPlane {
         laggard: &Laggard,
     ) -> Option<LaggardView> {
         let record = self.register.get(id)?;
-        let inactive = self.feeds.inactive_resources.borrow();
-        let nacks =
-            inactive.get(&id).into_iter().flat_map(|one| one.nacked.iter().chain(&one.withheld));
         Some(LaggardView {
             state: laggard.lag.into(),
             since: Some(laggard.since),
             acked_revision: acked_revision(convergence, laggard.acked),
-            nacks: nacks.map(nack_view).collect(),
+            nacks: self.all_inactive(id),
             ..view(&record, SyncState::Updating)
         })
+    }
+
+    /// The resources that a proxy NACKs, and those that are withheld from it.
+    fn all_inactive(&self, id: ProxyId) -> Vec<NackView> {
+        let (mut all, withheld) = self.inactive_resources(id);
+        all.extend(withheld);
+        all
     }
 }
 
 /// A proxy that has not ACKed a revision.
 enum Pending {
     Laggard(ProxyId, Laggard),
+    /// It NACKs resources at another control plane, since then.
+    AtPeer(Arc<JoinRecord>, Timestamp),
     Absent(Arc<JoinRecord>, SyncState),
 }
 

@@ -5,11 +5,9 @@ use std::sync::Arc;
 
 use ironmesh_admin::{
     ApiError, ApplicationView, EndpointView, ExchangeView, FindingView, JoinRecordView, NackView,
-    NackedVersion, NodeView, OriginView, ProxyConfig, ProxyDetail, ProxyView, ResourceView,
-    UpstreamView,
+    NackedVersion, NodeView, ProxyConfig, ProxyDetail, ProxyView, ResourceView, UpstreamView,
 };
 use ironmesh_catalog::{CertificateState, JoinRecord, Proxy, ProxyId, Records, ServicePort};
-use ironmesh_xds_compile::origin::Origin;
 use ironmesh_xds_server::{Exchange, ResourceStatus};
 use ironmesh_xds_wire::{Node, ResourceType};
 use jiff::Timestamp;
@@ -17,7 +15,7 @@ use jiff::Timestamp;
 use super::revocation::reach;
 use super::{RunningControlPlane, wall_time};
 use crate::node_metadata::node_metadata;
-use crate::reconciler::{self, InactiveResources};
+use crate::reconciler::NackReport;
 
 /// The minimum length of the beginning of a UUID.
 const SHORTEST: usize = 4;
@@ -36,10 +34,7 @@ impl RunningControlPlane {
     /// The view of a proxy in the list.
     pub(super) fn view(&self, record: &Arc<JoinRecord>) -> ProxyView {
         let streams = self.hub.streams(&record.id.to_string());
-        let inactive_resources = self.feeds.inactive_resources.borrow();
-        let views = |of: fn(&InactiveResources) -> &Vec<reconciler::NackReport>| {
-            inactive_resources.get(&record.id).into_iter().flat_map(of).map(nack_view).collect()
-        };
+        let (nacks, withheld) = self.inactive_resources(record.id);
         let findings = self.feeds.findings.borrow();
         let findings = findings.get(&record.id).into_iter().flatten();
         let duplicates = self.feeds.duplicates.borrow();
@@ -75,11 +70,22 @@ impl RunningControlPlane {
             leaving_since: self.leaves.since(record.id),
             streams,
             stream_addresses: addresses.into_iter().collect(),
-            nacks: views(|one| &one.nacked),
-            withheld: views(|one| &one.withheld),
+            nacks,
+            withheld,
             findings: findings.map(FindingView::from).collect(),
             record: JoinRecordView::from(&**record),
         }
+    }
+
+    /// The resources that a proxy NACKs, and those that are withheld from it, at the control plane of its connection.
+    pub(super) fn inactive_resources(&self, id: ProxyId) -> (Vec<NackView>, Vec<NackView>) {
+        let views = |of: &[NackReport]| of.iter().map(NackView::from).collect();
+        if let Some(inactive) = self.feeds.inactive_resources.borrow().get(&id) {
+            return (views(&inactive.nacked), views(&inactive.withheld));
+        }
+        let at_peer = self.peers.nacks(id).filter(|_| self.hub.streams(&id.to_string()) == 0);
+        let Some(at_peer) = at_peer else { return Default::default() };
+        (at_peer.nacked.into_iter().map(|note| note.view).collect(), at_peer.withheld)
     }
 
     /// Whether callers dial a proxy on any of its service ports.
@@ -298,23 +304,6 @@ fn resource_view(status: ResourceStatus) -> ResourceView {
             .nack
             .map(|nack| NackedVersion { version: nack.version.to_string(), message: nack.message }),
         content: status.wanted.map(|wanted| wanted.to_json()),
-    }
-}
-
-pub(super) fn nack_view(nack: &reconciler::NackReport) -> NackView {
-    let origin = |origin: &Origin| OriginView {
-        object: origin.object.clone(),
-        file: origin.spot.file.to_string(),
-        line: origin.spot.line,
-        column: origin.spot.column,
-    };
-    NackView {
-        resource_type: nack.resource_type.to_string(),
-        name: nack.name.to_string(),
-        version: nack.version.to_string(),
-        message: nack.message.clone(),
-        fallback: nack.instead.to_string(),
-        policy: nack.origins.iter().map(origin).collect(),
     }
 }
 

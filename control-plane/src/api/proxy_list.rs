@@ -52,9 +52,11 @@ impl RunningControlPlane {
     ) -> Option<SyncView> {
         let client = record.id.to_string();
         if self.hub.streams(&client) == 0 {
-            // The control plane to which it is connected knows.
+            // The control plane to which it is connected knows, and notes NACKs alone.
             if self.peers.connection(record.id).is_some() {
-                return None;
+                let since = self.peers.nacks(record.id)?.since;
+                let state = SyncState::Nacked;
+                return Some(SyncView { state, since: Some(since), revision: None });
             }
             if record.certificate_state(Timestamp::now()) != CertificateState::Claimed {
                 return None;

@@ -1,9 +1,10 @@
 //! Identities that are live on two machines at once: a copy of a proxy's files has its identity.
 //!
-//! It raises an alarm and closes no stream: it cannot know which machine is the impostor's.
+//! It raises an alarm and closes no stream: it cannot know which machine is the impostor's. Streams at peers count like
+//! those here, by the notes of the peers, so each control plane raises the same alarm.
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use ironmesh_catalog::codes::DUPLICATE_IDENTITY;
@@ -24,6 +25,9 @@ pub(super) const OVERLAP: Duration = Duration::from_secs(2 * DRAIN_TIME.as_secs(
 /// keepalive ends it.
 const DEAD_STREAM: Duration = SILENCE_LIMIT;
 
+/// How much longer streams at different control planes may be live at once: the end of one is noted with a delay.
+const NOTE_DELAY: Duration = Duration::from_secs(5);
+
 /// The most streams that a finding lists.
 const LISTED: usize = 4;
 
@@ -33,12 +37,26 @@ pub(super) struct Duplicates {
     /// The identities whose streams overlap, and when that becomes an alarm.
     overlapping: BTreeMap<ProxyId, Instant>,
     alarms: BTreeMap<ProxyId, Alarm>,
+    /// The streams at peers.
+    elsewhere: BTreeMap<ProxyId, Vec<ProcessStream>>,
+    /// The proxies whose streams at peers have changed since they were examined.
+    changed: BTreeSet<ProxyId>,
 }
 
 #[derive(Debug)]
 struct Alarm {
-    streams: Vec<LiveStream>,
+    streams: Vec<ProcessStream>,
     finding: Finding,
+}
+
+/// A stream of the aggregated service: each process of Envoy has one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct ProcessStream {
+    address: SocketAddr,
+    /// Since when it is known to be live.
+    since: Instant,
+    /// The host name of the peer that has it; none if it is here.
+    peer: Option<String>,
 }
 
 /// The meaning of one identity's streams.
@@ -55,16 +73,46 @@ enum Verdict {
 }
 
 impl Duplicates {
-    /// Examines the streams of `proxy`. Returns whether its alarm has changed.
+    /// Notes the streams of a proxy at peers, each with the host name of its peer.
+    pub(super) fn note_elsewhere(
+        &mut self,
+        proxy: ProxyId,
+        streams: Vec<(SocketAddr, String)>,
+        now: Instant,
+    ) {
+        let before = self.elsewhere.remove(&proxy).unwrap_or_default();
+        // Clocks of machines differ: the time of the note counts.
+        let stream = |(address, host): (SocketAddr, String)| {
+            let is_it =
+                |one: &&ProcessStream| one.address == address && one.peer.as_ref() == Some(&host);
+            let since = before.iter().find(is_it).map_or(now, |known| known.since);
+            ProcessStream { address, since, peer: Some(host) }
+        };
+        let streams: Vec<_> = streams.into_iter().map(stream).collect();
+        if streams != before {
+            self.changed.insert(proxy);
+        }
+        if !streams.is_empty() {
+            self.elsewhere.insert(proxy, streams);
+        }
+    }
+
+    /// Examines the streams of `proxy`: those here, and those at peers unless what is known of these is outdated. Returns
+    /// whether its alarm has changed.
     pub(super) fn examine(
         &mut self,
         proxy: ProxyId,
         name: &ProxyName,
-        mut streams: Vec<LiveStream>,
-        now: Instant,
-        wall: Timestamp,
+        streams: Vec<LiveStream>,
+        is_current: bool,
+        (now, wall): (Instant, Timestamp),
     ) -> bool {
-        streams.retain(|stream| stream.is_aggregated);
+        let here = streams.into_iter().filter(|stream| stream.is_aggregated).map(|stream| {
+            ProcessStream { address: stream.address, since: stream.since, peer: None }
+        });
+        let elsewhere = self.elsewhere.get(&proxy).filter(|_| is_current);
+        let mut streams: Vec<_> = here.chain(elsewhere.into_iter().flatten().cloned()).collect();
+        streams.sort_by_key(|stream| stream.since);
         let verdict = verdict(&streams, now);
         match verdict {
             Verdict::Overlap(until) => self.overlapping.insert(proxy, until),
@@ -92,15 +140,18 @@ impl Duplicates {
         self.overlapping.values().min().copied()
     }
 
-    /// Whether no identity has more than one live stream.
-    fn is_empty(&self) -> bool {
-        self.overlapping.is_empty() && self.alarms.is_empty()
+    /// Whether a change of a proxy's only stream here may matter.
+    fn concerns(&self, proxy: ProxyId) -> bool {
+        let is_known = self.overlapping.contains_key(&proxy) || self.alarms.contains_key(&proxy);
+        is_known || self.elsewhere.contains_key(&proxy)
     }
 
     /// The identities whose overlap must be examined now.
-    fn due(&self, now: Instant) -> Vec<ProxyId> {
+    fn due(&mut self, now: Instant) -> BTreeSet<ProxyId> {
         let due = self.overlapping.iter().filter(|(_, until)| **until <= now);
-        due.map(|(proxy, _)| *proxy).collect()
+        let mut due: BTreeSet<_> = due.map(|(proxy, _)| *proxy).collect();
+        due.append(&mut self.changed);
+        due
     }
 
     /// The alarms.
@@ -111,7 +162,7 @@ impl Duplicates {
 }
 
 /// The meaning of `streams`, which are of the aggregated service, oldest first.
-fn verdict(streams: &[LiveStream], now: Instant) -> Verdict {
+fn verdict(streams: &[ProcessStream], now: Instant) -> Verdict {
     let [_, second, ..] = streams else { return Verdict::Single };
     let addresses = || streams.iter().map(|stream| stream.address.ip());
     let are_two = addresses().any(|one| addresses().any(|other| are_two_machines(one, other)));
@@ -120,7 +171,8 @@ fn verdict(streams: &[LiveStream], now: Instant) -> Verdict {
     } else {
         (OVERLAP, Verdict::LongOverlap)
     };
-    let until = second.since + limit;
+    let is_noted = streams.iter().any(|stream| stream.peer.is_some());
+    let until = second.since + limit + if is_noted { NOTE_DELAY } else { Duration::ZERO };
     if now >= until { alarm } else { Verdict::Overlap(until) }
 }
 
@@ -134,18 +186,21 @@ fn are_two_machines(one: IpAddr, other: IpAddr) -> bool {
 fn finding(
     proxy: &ProxyName,
     verdict: &Verdict,
-    streams: &[LiveStream],
+    streams: &[ProcessStream],
     now: Instant,
     wall: Timestamp,
 ) -> Finding {
-    let since = |stream: &LiveStream| {
+    let since = |stream: &ProcessStream| {
         let age = SignedDuration::try_from(now.saturating_duration_since(stream.since));
         wall.saturating_sub(age.unwrap_or(SignedDuration::ZERO)).unwrap_or(wall)
     };
     let mut list: Vec<_> = streams
         .iter()
         .take(LISTED)
-        .map(|stream| format!("{} (since {:.0})", stream.address, since(stream)))
+        .map(|stream| {
+            let peer = stream.peer.as_ref().map(|host| format!(" at control plane {host}"));
+            format!("{}{} (since {:.0})", stream.address, peer.unwrap_or_default(), since(stream))
+        })
         .collect();
     if streams.len() > LISTED {
         list.push(format!("{} more", streams.len() - LISTED));
@@ -168,21 +223,23 @@ fn finding(
 }
 
 impl Reconciler {
-    /// Examines the identities whose streams have changed, and those whose overlap has lasted too long.
+    /// Examines the identities whose streams have changed, here or at peers, and those whose overlap has lasted too long.
     pub(super) fn check_duplicates(&mut self, news: &[(ClientKey, ClientChange)], wall: Timestamp) {
         let now = Instant::now();
         // Nearly all news are ACKs of clients with one stream.
-        let duplicates = &self.duplicates;
-        let is_concerned = |news: &ClientChange| news.streams > 1 || !duplicates.is_empty();
-        let changed = news.iter().filter(|(_, news)| is_concerned(news));
-        let changed = changed.filter_map(|(client, _)| client.parse::<ProxyId>().ok());
-        let concerned: Vec<_> = changed.chain(duplicates.due(now)).collect();
-        let mut is_news = false;
+        let mut concerned = self.duplicates.due(now);
+        for (client, news) in news {
+            let Ok(proxy) = client.parse::<ProxyId>() else { continue };
+            if news.streams > 1 || self.duplicates.concerns(proxy) {
+                concerned.insert(proxy);
+            }
+        }
+        let (mut is_news, is_current) = (false, self.peers.is_current());
         for proxy in concerned {
             let streams = self.hub.live_streams(&proxy.to_string());
             let record = self.register.get(proxy);
             let name = record.map_or_else(|| proxy.into(), |record| record.display_name());
-            is_news |= self.duplicates.examine(proxy, &name, streams, now, wall);
+            is_news |= self.duplicates.examine(proxy, &name, streams, is_current, (now, wall));
         }
         if is_news {
             self.duplicate_findings.send_replace(self.duplicates.findings());
@@ -205,12 +262,17 @@ mod tests {
     #[test]
     fn hot_restart_on_one_machine_is_no_duplicate() {
         let now = Instant::now();
+        let stream = |address: &str, since| ProcessStream {
+            address: address.parse().unwrap(),
+            since,
+            peer: None,
+        };
         let streams = [stream("10.0.0.1:1", now), stream("10.0.0.1:2", now + SECOND * 100)];
         let until = now + SECOND * 100 + OVERLAP;
         assert_eq!(verdict(&streams, now + SECOND * 159), Verdict::Overlap(until));
         assert_eq!(verdict(&streams, until), Verdict::LongOverlap);
         // The older process has ended, and a second restart begins.
-        let streams = [streams[1], stream("10.0.0.1:3", until)];
+        let streams = [streams[1].clone(), stream("10.0.0.1:3", until)];
         assert_eq!(verdict(&streams, until), Verdict::Overlap(until + OVERLAP));
         assert_eq!(verdict(&streams[..1], until + OVERLAP), Verdict::Single);
     }
@@ -236,13 +298,19 @@ mod tests {
         ];
         let early = now - SECOND;
         assert!(
-            !duplicates.examine(proxy, &proxy.into(), both.clone(), early, wall),
+            !duplicates.examine(proxy, &proxy.into(), both.clone(), true, (early, wall)),
             "the older may be dead"
         );
         assert_eq!(duplicates.deadline(), Some(now));
-        assert!(duplicates.examine(proxy, &proxy.into(), both.clone(), now, wall));
+        assert!(duplicates.examine(proxy, &proxy.into(), both.clone(), true, (now, wall)));
         assert!(
-            !duplicates.examine(proxy, &proxy.into(), both.clone(), now + SECOND, wall + SECOND),
+            !duplicates.examine(
+                proxy,
+                &proxy.into(),
+                both.clone(),
+                true,
+                (now + SECOND, wall + SECOND)
+            ),
             "no news"
         );
         let finding = &duplicates.findings()[&proxy];
@@ -256,7 +324,7 @@ mod tests {
         ] {
             assert!(words.contains(part), "{words}");
         }
-        assert!(duplicates.examine(proxy, &proxy.into(), both[1..].to_vec(), now, wall));
+        assert!(duplicates.examine(proxy, &proxy.into(), both[1..].to_vec(), true, (now, wall)));
         assert!(duplicates.findings().is_empty() && duplicates.deadline().is_none());
     }
 
@@ -269,9 +337,37 @@ mod tests {
             ProxyId(Uuid::from_u128(1)),
             &ProxyId(Uuid::from_u128(1)).into(),
             streams,
-            now,
-            Timestamp::UNIX_EPOCH
+            true,
+            (now, Timestamp::UNIX_EPOCH)
         ));
         assert_eq!(duplicates.deadline(), None);
+    }
+
+    #[test]
+    fn stream_at_a_peer_raises_the_alarm_of_two_machines() {
+        let (mut duplicates, now) = (Duplicates::default(), Instant::now());
+        let proxy = ProxyId(Uuid::from_u128(1));
+        let here = || vec![stream("10.0.0.1:5", now)];
+        let examine = |duplicates: &mut Duplicates, streams, is_current, later: u32| {
+            let at = (now + SECOND * later, Timestamp::UNIX_EPOCH);
+            duplicates.examine(proxy, &proxy.into(), streams, is_current, at)
+        };
+        let there = || vec![("10.0.0.2:6".parse().unwrap(), "cp-2".to_owned())];
+        duplicates.note_elsewhere(proxy, there(), now);
+        assert_eq!(duplicates.due(now), [proxy].into());
+        assert!(!examine(&mut duplicates, here(), true, 0));
+        // The same note again does not begin the time anew.
+        duplicates.note_elsewhere(proxy, there(), now + SECOND * 40);
+        let limit = u32::try_from((DEAD_STREAM + NOTE_DELAY).as_secs()).unwrap();
+        assert_eq!(duplicates.deadline(), Some(now + SECOND * limit));
+        assert!(!examine(&mut duplicates, here(), false, limit), "the note is outdated");
+        assert!(examine(&mut duplicates, here(), true, limit));
+        let finding = &duplicates.findings()[&proxy].message;
+        assert!(finding.contains("10.0.0.2:6 at control plane cp-2 (since"), "{finding}");
+        // It has moved: one process is left.
+        assert!(examine(&mut duplicates, Vec::new(), true, limit));
+        assert!(duplicates.findings().is_empty() && duplicates.concerns(proxy));
+        duplicates.note_elsewhere(proxy, Vec::new(), now);
+        assert!(!examine(&mut duplicates, here(), true, limit) && !duplicates.concerns(proxy));
     }
 }

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::Reconciler;
+use crate::peers::MAX_STREAMS;
 use ironmesh_catalog::text::chain;
 
 /// How long a stream must be lost before its proxy is unreachable.
@@ -189,9 +190,18 @@ impl Reconciler {
             self.peers.note(id, |note| {
                 note.connected_since =
                     (news.streams > 0).then(|| note.connected_since.unwrap_or(now));
-                if news.streams > 0 {
-                    // This control plane decides by the reports that come here.
-                    note.serving = None;
+                if news.streams == 0 {
+                    note.streams.clear();
+                    note.nacks = None;
+                    return;
+                }
+                // This control plane decides by the reports that come here.
+                note.serving = None;
+                // Nearly all news are ACKs on the only stream.
+                if !news.has_set || news.streams > 1 || note.streams.len() > 1 {
+                    let streams = self.hub.live_streams(client).into_iter();
+                    let streams = streams.filter(|stream| stream.is_aggregated);
+                    note.streams = streams.map(|one| one.address).take(MAX_STREAMS).collect();
                 }
             });
             if news.streams == 0 {

@@ -8,6 +8,8 @@
 
 mod fallbacks;
 mod last_good;
+mod moved;
+mod quarantine;
 mod report;
 mod retries;
 
@@ -17,13 +19,16 @@ use std::sync::Arc;
 use ironmesh_catalog::Snapshot;
 use ironmesh_xds_compile::origin::{Origin, origins};
 use ironmesh_xds_compile::{Compiled, ResourceRole};
-use ironmesh_xds_server::{ClientChange, ClientKey, Hub};
+use ironmesh_xds_server::{ClientChange, ClientKey};
 use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType, Version};
 use tokio::time::Instant;
 
 use super::clients::{ClientConfig, Clients};
+use crate::peers::NackedVersionNote;
 use fallbacks::Fallbacks;
 use last_good::LastGood;
+use moved::Moved;
+use quarantine::QuarantinedVersions;
 pub(crate) use report::{Fallback, InactiveResources, NackReport};
 use retries::Retries;
 
@@ -38,9 +43,6 @@ const LOCAL_REASONS: [&str; 4] = [
     "cannot bind",
 ];
 
-/// The least number of clients that must NACK a version before it is withheld from others.
-const MIN_NACKING_CLIENTS: usize = 3;
-
 /// The NACKs of all clients, and what follows from them.
 #[derive(Debug, Default)]
 pub(super) struct NackTracker {
@@ -50,22 +52,14 @@ pub(super) struct NackTracker {
     /// The clients from which each version is withheld.
     withheld: BTreeMap<(ResourceKey, Version), BTreeSet<ClientKey>>,
     quarantined: QuarantinedVersions,
+    /// The versions that the clients here NACK, for peers.
+    nacked_versions: Vec<NackedVersionNote>,
+    /// The NACKs of clients that were connected to a peer, until they are compiled to the same versions here.
+    moved: Moved,
     /// The retries of resources that were NACKed for a local reason.
     pub(super) retries: Retries,
     /// Whether the sets of clients with a NACK or a withheld version may have changed.
     needs_publish: bool,
-}
-
-/// The quarantined versions.
-type QuarantinedVersions = BTreeMap<(ResourceKey, Version), QuarantinedVersion>;
-
-/// A version that every recipient NACKs.
-#[derive(Debug)]
-struct QuarantinedVersion {
-    /// The NACK of one client.
-    first: TrackedNack,
-    /// How many clients NACK it.
-    clients: usize,
 }
 
 /// The NACKs of one client.
@@ -109,11 +103,13 @@ impl NackTracker {
     pub(super) fn disconnected(&mut self, client: &str) {
         self.release_withheld(client);
         self.retries.forget(client);
+        self.moved.remove(client);
     }
 
     /// Forgets a client that will not return.
     pub(super) fn forget(&mut self, client: &str) {
         self.by_client.remove(client);
+        self.moved.remove(client);
     }
 
     /// Forgets last good versions that no client needs. The NACKs of disconnected clients stay: on their return they
@@ -262,7 +258,7 @@ impl NackTracker {
             // Those that NACK it stay the majority: one more client gets it, and may ACK it.
             let version_of = (name.clone(), *version);
             let others = self.withheld.get(&version_of).map_or(0, BTreeSet::len);
-            if others + 1 >= by_others.clients {
+            if others + by_others.withheld_at_peers + 1 >= by_others.clients {
                 continue;
             }
             self.withheld.entry(version_of).or_default().insert(Arc::clone(client));
@@ -294,46 +290,6 @@ impl NackTracker {
         }
         self.withheld.retain(|_, clients| !clients.is_empty());
     }
-
-    /// Quarantines the versions that every recipient NACKs: no client has ACKed them, none has still to answer, and at
-    /// least [`MIN_NACKING_CLIENTS`] connected clients NACK them, for certain and not for a local reason.
-    pub(super) fn update_quarantine(&mut self, hub: &Hub) {
-        let mut nacking: BTreeMap<(&ResourceKey, Version), Vec<(&ClientKey, &TrackedNack)>> =
-            BTreeMap::new();
-        for (client, own) in &self.by_client {
-            // The NACKs of a disconnected client say nothing about later clients.
-            if hub.published(client).is_none() {
-                continue;
-            }
-            for (name, tracked) in &own.names {
-                let is_local = is_local(&tracked.message);
-                if tracked.is_certain && !is_local && tracked.is_shared {
-                    nacking.entry((name, tracked.ideal)).or_default().push((client, tracked));
-                }
-            }
-        }
-        let mut quarantined = QuarantinedVersions::new();
-        for ((name, version), nacking) in nacking {
-            let Some((_, first)) = nacking.first().filter(|_| nacking.len() >= MIN_NACKING_CLIENTS)
-            else {
-                continue;
-            };
-            let clients: BTreeSet<_> = nacking.iter().map(|(client, _)| *client).collect();
-            let (of, text) = (name.0, &*name.1);
-            if !hub.any_client_has(of, text, version)
-                && !hub.is_published_to_others(of, text, version, &clients)
-            {
-                let (first, clients) = (TrackedNack::clone(first), clients.len());
-                quarantined.insert((name.clone(), version), QuarantinedVersion { first, clients });
-            }
-        }
-        let words = |all: &QuarantinedVersions| {
-            all.iter().map(|(version, by_all)| (version.clone(), by_all.first.clone())).collect()
-        };
-        let (before, after): (Vec<_>, Vec<_>) = (words(&self.quarantined), words(&quarantined));
-        self.needs_publish |= before != after;
-        self.quarantined = quarantined;
-    }
 }
 
 /// Whether the message of a NACK names a reason that is local to the client's machine.
@@ -354,6 +310,9 @@ fn nack_report(
         message: tracked.message.clone(),
         instead: fallback.map_or(Fallback::LastGood, |(_, instead)| *instead),
         origins: tracked.origins.clone(),
+        is_certain: tracked.is_certain,
+        keeps_earlier: tracked.keeps_earlier,
+        versions: tracked.versions.clone(),
     }
 }
 

@@ -12,11 +12,12 @@ use ironmesh_catalog::text::chain;
 use ironmesh_catalog::{
     JoinRecord, PortHealth, ProxyId, Records, ReportedApplications, ServicePort,
 };
+use ironmesh_xds_wire::ResourceType;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::Reconciler;
-use crate::peers::{PeerView, ServingNote};
+use crate::peers::{NackNote, PeerView, ServingNote};
 
 /// How old the connection of an Envoy is before a report that came to a peer is about it: the report takes a second or two,
 /// and may be about its predecessor. Agents repeat it every second.
@@ -98,7 +99,11 @@ impl Reconciler {
             let (client, view) = (id.to_string(), self.peers.view(*id));
             let PeerView { is_connected, health_at, serving, leaving_since, returned, .. } = view;
             self.liveness.note_elsewhere(*id, is_connected, Instant::now(), now);
+            self.duplicates.note_elsewhere(*id, self.peers.streams(*id), Instant::now());
             let streams = self.hub.live_streams(&client);
+            if streams.is_empty() {
+                self.follow_nacks(*id, &client, is_connected);
+            }
             let envoy = (self.hub.process_starts(&client), !streams.is_empty());
             let orphaned_since =
                 self.leaves.follow(*id, (leaving_since, &returned), envoy, Instant::now());
@@ -126,6 +131,24 @@ impl Reconciler {
             false
         });
         self.merged_health.changed.extend(changed);
+    }
+
+    /// Follows the NACKs of a proxy without a stream here. Those of one that is disconnected stay: it may come here next.
+    fn follow_nacks(&mut self, id: ProxyId, client: &str, is_connected: bool) {
+        let nacked = self.peers.nacks(id).map(|nacks| nacks.nacked).unwrap_or_default();
+        let is_listener = |note: &&NackNote| {
+            let resource = note.resource();
+            resource.is_some_and(|((of, _), _)| of == ResourceType::Listener) && !note.keeps_earlier
+        };
+        let without = nacked.iter().find(is_listener).map(|note| note.view.message.clone());
+        let without = without.zip(self.register.get(id));
+        let without = without.as_ref().map(|(message, record)| (message.clone(), &**record));
+        self.clients.without_listener.set(client, without);
+        if is_connected {
+            let (client, process_starts) = (client.into(), self.hub.process_starts(client));
+            let not_again = self.nack_tracker.move_from_peer(&client, process_starts, nacked);
+            self.hub.transfer_nacks(&client, not_again);
+        }
     }
 
     /// Closes the streams of proxies that were revoked: another control plane may have done it.

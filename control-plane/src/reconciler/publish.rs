@@ -16,6 +16,7 @@ use super::local_ports::held_ports;
 use super::nack_tracker::InactiveResources;
 use super::rollout_order::{ExaminedClusters, RolloutContext};
 use crate::node_metadata::node_metadata;
+use crate::peers::ProxyNacks;
 use crate::sidecars;
 
 impl Reconciler {
@@ -61,10 +62,21 @@ impl Reconciler {
         });
     }
 
-    /// Updates the NACK tracker from these clients' answers; returns the clients whose NACKs changed.
-    pub(super) fn track_nacks(&mut self, news: &[(ClientKey, ClientChange)]) -> Vec<ClientKey> {
+    /// Updates the NACK tracker from these clients' answers; returns the clients whose NACKs changed. Those that were
+    /// `compiled` in this pass may have come from a peer.
+    pub(super) fn track_nacks(
+        &mut self,
+        news: &[(ClientKey, ClientChange)],
+        compiled: &BTreeSet<ClientKey>,
+    ) -> Vec<ClientKey> {
         let Some(snapshot) = self.snapshot_builder.snapshot() else { return Vec::new() };
         let (clients, nack_tracker, hub) = (&self.clients, &mut self.nack_tracker, &self.hub);
+        for client in compiled {
+            if let Some(config) = clients.config(client) {
+                let process_starts = || hub.process_starts(client);
+                nack_tracker.track_moved(client, process_starts, config, snapshot);
+            }
+        }
         let mut is_news = |client: &ClientKey, news: &ClientChange| {
             let has = |t, name: &str, version| hub.has_all(client, [(t, name, version)]);
             let config = clients.config(client);
@@ -92,9 +104,9 @@ impl Reconciler {
         }
     }
 
-    /// Publishes the resources of a proxy that are not active in it.
+    /// Publishes the resources of a proxy that are not active in it, also to peers.
     fn publish_inactive_resources(&self, id: ProxyId, inactive: &InactiveResources) {
-        self.inactive_resources.send_if_modified(|all| {
+        let is_news = self.inactive_resources.send_if_modified(|all| {
             let before = if *inactive == InactiveResources::default() {
                 all.remove(&id)
             } else {
@@ -102,6 +114,12 @@ impl Reconciler {
             };
             before.unwrap_or_default() != *inactive
         });
+        if is_news {
+            self.peers.note(id, |note| {
+                let since = note.nacks.as_ref().map_or_else(Timestamp::now, |nacks| nacks.since);
+                note.nacks = ProxyNacks::new(since, inactive);
+            });
+        }
     }
 
     /// Publishes to these clients what they should have: compiled, or a fallback, or held back by the rollout order.
@@ -148,6 +166,7 @@ impl Reconciler {
         }
         if let Some(snapshot) = self.snapshot_builder.snapshot().filter(|_| self.peers.is_any()) {
             self.peers.note_called(self.rollout_order.called_dropped_ports(snapshot, &self.hub));
+            self.peers.note_nacked_versions(self.nack_tracker.nacked_versions().to_vec());
         }
         changed.into_iter().collect()
     }

@@ -5,6 +5,7 @@
 //! other proxies have ACKed the new ones, or after [`MAX_WAIT`]. It never revokes a proxy.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use ironmesh_catalog::{CertificateSource, JoinRecord, Records, ServiceAccount, ServiceSecret};
 use ironmesh_xds_server::{ClientKey, Hub};
@@ -15,6 +16,10 @@ use tokio::time::Instant;
 use super::Reconciler;
 use super::clients::Clients;
 use super::rollout_order::{IN_FLIGHT, MAX_WAIT};
+use crate::peers::Peers;
+
+/// How long peers learn that the proxies here use a new certificate: longer than they wait for it.
+const NOTED: Duration = Duration::from_secs(2 * MAX_WAIT.as_secs());
 
 /// The shared certificates that are not refused yet.
 #[derive(Debug, Default)]
@@ -23,6 +28,8 @@ pub(super) struct Reissues {
     waits: BTreeMap<String, Wait>,
     /// The serial numbers of certificates whose wait is over.
     over: BTreeSet<String>,
+    /// The serial numbers of certificates whose successors the proxies here have ACKed, for [`NOTED`] after the wait.
+    replaced: BTreeMap<String, Instant>,
     /// The revoked proxies that the last pass examined; none before the first.
     examined: Option<Records>,
 }
@@ -34,7 +41,7 @@ struct Wait {
     deadline: Instant,
     /// Whether the new certificate was published to them in an earlier pass.
     is_published: bool,
-    /// Since when all of them have ACKed it. Envoy replaces a cluster a moment after the ACK.
+    /// Since when all of them have ACKed it, those of peers, too. Envoy replaces a cluster a moment after the ACK.
     acked_since: Option<Instant>,
 }
 
@@ -56,7 +63,7 @@ impl Reissues {
         &mut self,
         revoked: &Records,
         clients: &Clients,
-        hub: &Hub,
+        (hub, peers): (&Hub, &Peers),
         listed: &BTreeSet<String>,
         instant: Instant,
     ) -> BTreeSet<String> {
@@ -66,18 +73,25 @@ impl Reissues {
             self.begin_waits(revoked, before_start, instant);
             self.examined = Some(revoked.clone());
         }
-        for wait in self.waits.values_mut() {
+        for (serial, wait) in &mut self.waits {
             let mut others = clients.of_account(&wait.account);
             let has_all = others.all(|one| {
                 one.proxy.metadata.certificates == CertificateSource::Agent
                     || hub.is_synced(&one.proxy.record.id.to_string())
             });
-            if !std::mem::replace(&mut wait.is_published, true) || !has_all {
-                wait.acked_since = None;
+            let is_acked_here = std::mem::replace(&mut wait.is_published, true) && has_all;
+            if is_acked_here {
+                self.replaced.insert(serial.clone(), instant);
             } else {
+                self.replaced.remove(serial);
+            }
+            if is_acked_here && peers.have_replaced(serial) {
                 wait.acked_since.get_or_insert(instant);
+            } else {
+                wait.acked_since = None;
             }
         }
+        self.replaced.retain(|_, acked_at| instant < *acked_at + NOTED);
         let over = self.waits.iter().filter(|(_, wait)| wait.ends() <= instant);
         let over: Vec<_> = over.map(|(serial, _)| serial.clone()).collect();
         self.waits.retain(|_, wait| wait.ends() > instant);
@@ -144,9 +158,11 @@ impl Reconciler {
             let proxies = new.iter().filter_map(|(id, _)| revoked.get(id)).map(|record| &**record);
             self.revocation_failures.note_refused(proxies, &outcome);
         }
-        let (clients, hub, revoked) = (&self.clients, &*self.hub, self.register.revoked());
-        let listed = self.snapshot_builder.listed();
-        self.reissues.examine(&revoked, clients, hub, listed, Instant::now())
+        let (clients, servers) = (&self.clients, (&*self.hub, &*self.peers));
+        let (revoked, listed) = (self.register.revoked(), self.snapshot_builder.listed());
+        let waiting = self.reissues.examine(&revoked, clients, servers, listed, Instant::now());
+        self.peers.note_replaced(self.reissues.replaced.keys().cloned().collect());
+        waiting
     }
 
     /// The accounts whose shared certificates a revoked proxy may have. A record of an earlier version does not state them

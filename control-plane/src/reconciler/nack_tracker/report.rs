@@ -1,8 +1,10 @@
 //! The reports of NACKs for operators.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
+use ironmesh_admin::{NackView, OriginView};
 use ironmesh_xds_compile::origin::Origin;
 use ironmesh_xds_wire::{ResourceType, Version};
 
@@ -30,6 +32,31 @@ pub(crate) struct NackReport {
     pub(crate) instead: Fallback,
     /// The policy objects from which it was compiled.
     pub(crate) origins: Vec<Origin>,
+    /// Whether it was NACKed alone.
+    pub(crate) is_certain: bool,
+    /// Whether the client has an earlier version to keep.
+    pub(crate) keeps_earlier: bool,
+    /// All versions that were NACKed: the compiled one, and fallbacks.
+    pub(crate) versions: BTreeSet<Version>,
+}
+
+impl From<&NackReport> for NackView {
+    fn from(nack: &NackReport) -> Self {
+        let origin = |origin: &Origin| OriginView {
+            object: origin.object.clone(),
+            file: origin.spot.file.to_string(),
+            line: origin.spot.line,
+            column: origin.spot.column,
+        };
+        Self {
+            resource_type: nack.resource_type.to_string(),
+            name: nack.name.to_string(),
+            version: nack.version.to_string(),
+            message: nack.message.clone(),
+            fallback: nack.instead.to_string(),
+            policy: nack.origins.iter().map(origin).collect(),
+        }
+    }
 }
 
 /// The kind of resource that is active in place of a NACKed one.

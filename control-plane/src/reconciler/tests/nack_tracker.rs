@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ironmesh_catalog::ServicePort;
+use ironmesh_catalog::{ProxyId, ServicePort};
 use ironmesh_xds_server::simulated::SimulatedClient;
 use ironmesh_xds_wire::Node;
 use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Listener, Route};
 use tokio::time::advance;
+use uuid::Uuid;
 
 use super::harness::Harness;
+use crate::peers::Peers;
 use crate::reconciler::nack_tracker::Fallback;
 
 /// Policy with two pairs: `x` may call the service `one`, and `y` the service `two`. Both services
@@ -327,4 +329,131 @@ async fn running_proxy_nacking_a_listener_update_stays_a_participant() {
     advance(Duration::from_secs(600)).await;
     harness.pass();
     assert!(one.take_retried().is_empty());
+}
+
+/// Two control planes of one mesh: both follow the notes of the other.
+struct TwoControlPlanes {
+    harnesses: [Harness; 2],
+    peers: [Arc<Peers>; 2],
+}
+
+impl TwoControlPlanes {
+    /// Both with the policy of [`policy`], and with proxies of the account `x`, which are enrolled at both.
+    fn open(numbers: std::ops::Range<u8>) -> Self {
+        let mut harnesses = [(); 2].map(|()| Harness::open(&policy(8080)));
+        let peers = harnesses.each_mut().map(Harness::follow_peers);
+        for number in numbers {
+            for harness in &harnesses {
+                harness.join(number, &["x"]);
+            }
+        }
+        Self { harnesses, peers }
+    }
+
+    /// Lets both learn what the other one notes, and carry it out.
+    fn exchange(&mut self) {
+        for _ in 0..2 {
+            for (own, other) in [(0, 1), (1, 0)] {
+                self.peers[own].learn_from(&self.peers[other]);
+                self.harnesses[own].pass();
+            }
+        }
+    }
+
+    /// Connects a proxy that has nothing to one of them.
+    fn start(&mut self, at: usize, number: u8) -> SimulatedClient {
+        let harness = &mut self.harnesses[at];
+        let record = harness.register.get(ProxyId(Uuid::from_u128(number.into()))).unwrap();
+        let client = harness.connect(&record);
+        harness.pass();
+        client
+    }
+}
+
+// Invariant 7: also at a different control plane.
+#[test]
+fn proxy_that_moves_to_a_peer_keeps_its_nacks_and_its_fallback() {
+    let mut mesh = TwoControlPlanes::open(1..3);
+    let one = mesh.harnesses[0].join(9, &["one"]);
+    mesh.harnesses[1].join(9, &["one"]);
+    let (server, nacked) = (mesh.start(0, 9), "inbound|default/one|80");
+    let ideal = server.set().of(Route)[nacked].version();
+    server.nack(Route, nacked, "no such thing");
+    mesh.harnesses[0].pass();
+    let before = server.set().of(Route)[nacked].version();
+    let inactive = |harness: &Harness| harness.feeds.inactive_resources.borrow().clone();
+    let nacks = inactive(&mesh.harnesses[0]);
+    assert_eq!(nacks[&one.id].nacked[0].instead, Fallback::Closed, "{nacks:?}");
+    assert_ne!(before, ideal);
+
+    mesh.exchange();
+    let known = mesh.peers[1].nacks(one.id).unwrap();
+    assert_eq!(known.nacked[0].view.message, nacks[&one.id].nacked[0].message);
+    drop(server);
+    // The notes of a control plane that was killed may be gone before the proxy comes.
+    mesh.harnesses[0].pass();
+    mesh.exchange();
+    assert_eq!(mesh.peers[1].nacks(one.id), None);
+    let moved = mesh.harnesses[1].returning(9);
+    mesh.harnesses[1].pass();
+    assert_eq!(moved.set().of(Route)[nacked].version(), before, "the same fallback");
+    assert_eq!(inactive(&mesh.harnesses[1])[&one.id].nacked, nacks[&one.id].nacked);
+    let status = mesh.harnesses[1].hub.status_of(&one.id.to_string()).unwrap();
+    assert_eq!(status.nacks.len(), 1, "it is not sent again");
+
+    // A new process has NACKed nothing.
+    mesh.exchange();
+    drop(moved);
+    mesh.harnesses[1].pass();
+    let started = mesh.start(0, 9);
+    assert_eq!(started.set().of(Route)[nacked].version(), ideal);
+    assert!(inactive(&mesh.harnesses[0]).is_empty());
+}
+
+#[test]
+fn nacks_before_a_peer_has_the_policy_count_when_it_has() {
+    let mut mesh = TwoControlPlanes::open(1..2);
+    let mut client = mesh.start(0, 1);
+    mesh.harnesses[0].settle(&mut [&mut client]);
+    mesh.harnesses[0].set_policy(&policy(8081));
+    client.nack(Route, "outbound-http", "no such thing");
+    mesh.harnesses[0].pass();
+    mesh.exchange();
+    drop(client);
+    let mut moved = mesh.harnesses[1].returning(1);
+    mesh.harnesses[1].pass();
+    moved.ack(Cluster);
+    assert!(mesh.harnesses[1].feeds.inactive_resources.borrow().is_empty(), "the older policy");
+    mesh.harnesses[1].set_policy(&policy(8081));
+    let inactive = mesh.harnesses[1].feeds.inactive_resources.borrow();
+    let nacked: Vec<_> = inactive.values().flat_map(|one| &one.nacked).collect();
+    assert_eq!(nacked.len(), 1, "{nacked:?}");
+}
+
+#[test]
+fn version_that_all_proxies_of_a_peer_nack_is_withheld_until_one_acks() {
+    let mut mesh = TwoControlPlanes::open(1..20);
+    let clients = [(0, 1), (0, 2), (1, 3)].map(|(at, number)| mesh.start(at, number));
+    for client in &clients {
+        client.nack(Route, "outbound-http", "no such thing");
+    }
+    mesh.harnesses.iter_mut().for_each(Harness::pass);
+    mesh.exchange();
+    let held = |mesh: &TwoControlPlanes| mesh.harnesses.each_ref().map(withheld);
+    let _first = mesh.start(0, 10);
+    assert_eq!(held(&mesh), [1, 0], "three NACK it, two of them here");
+    mesh.exchange();
+    let _second = mesh.start(1, 11);
+    assert_eq!(held(&mesh), [1, 1]);
+    mesh.exchange();
+    // No more than NACK it: one more gets it, and then all until it has answered.
+    let mut third = mesh.start(0, 12);
+    mesh.exchange();
+    assert_eq!(held(&mesh), [0, 0]);
+    third.ack_all();
+    mesh.harnesses[0].pass();
+    mesh.exchange();
+    assert_eq!(held(&mesh), [0, 0]);
+    let _fourth = mesh.start(1, 13);
+    assert_eq!(held(&mesh), [0, 0], "a proxy of the peer has ACKed it");
 }

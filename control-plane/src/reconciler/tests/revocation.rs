@@ -9,6 +9,7 @@ use jiff::SignedDuration;
 use serde_json::Value;
 
 use super::harness::Harness;
+use crate::peers::Peers;
 use crate::reconciler::EndpointsOptions;
 
 const POLICY: &str = r#"
@@ -148,6 +149,41 @@ async fn shared_certificate_is_listed_after_acks_of_its_successor() {
         harness.settle(&mut [&mut store, &mut other]);
         assert_eq!(certificate(&harness, &other), (new, number));
         assert!(refuses(&store, &old));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn shared_certificate_is_listed_after_acks_at_peers() {
+    for has_answer in [true, false] {
+        let mut harness = Harness::open(POLICY);
+        let (peers, at_peer) = (harness.follow_peers(), Peers::default());
+        peers.learn_from(&at_peer);
+        let mut store = harness.proxy(1, &["store"]);
+        let revoked = harness.join(2, &["buyer"]);
+        let mut thief = harness.connect(&revoked);
+        let mut other = harness.proxy(3, &["buyer"]);
+        harness.settle(&mut [&mut store, &mut thief, &mut other]);
+        let (old, _) = certificate(&harness, &other);
+        let revocation = Revocation::by_operator(harness.now, None);
+        harness.register.revoke(&[revoked.id], &revocation).unwrap();
+        drop(thief);
+        harness.settle(&mut [&mut store, &mut other]);
+        // What peers learn of the proxies here.
+        at_peer.learn_from(&peers);
+        assert!(at_peer.have_replaced(&old) && !at_peer.have_replaced("7"));
+        let before = if has_answer { 3000 } else { 14_900 };
+        tokio::time::advance(Duration::from_millis(before)).await;
+        harness.pass();
+        assert!(!refuses(&store, &old), "proxies at the peer have not ACKed their new certificate");
+        if has_answer {
+            at_peer.note_replaced([old.clone()].into());
+            peers.learn_from(&at_peer);
+            harness.pass();
+            assert!(!refuses(&store, &old));
+        }
+        tokio::time::advance(Duration::from_millis(2100)).await;
+        harness.pass();
+        assert!(refuses(&store, &old), "{has_answer}");
     }
 }
 
