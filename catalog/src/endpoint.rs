@@ -2,6 +2,7 @@
 //!
 //! This module owns endpoints as data. It never decides whether callers use them.
 
+mod accepted_removal;
 mod provider;
 
 use std::fmt;
@@ -18,6 +19,7 @@ use crate::locality::Locality;
 use crate::name::ServiceName;
 use crate::proxy::ProxyId;
 
+pub use accepted_removal::AcceptedRemoval;
 pub use provider::Provider;
 pub(crate) use provider::ProviderKind;
 

@@ -71,8 +71,8 @@ pub use cited::Cited;
 pub use driver_name::DriverName;
 pub use egress_rules::{EgressRuleByAddress, EgressRules, EgressRulesByHost};
 pub use endpoint::{
-    Application, Discovered, Endpoint, EndpointPlace, Exclusion, Health, KeptEndpoints,
-    MeshEndpoint, Provider, Transport,
+    AcceptedRemoval, Application, Discovered, Endpoint, EndpointPlace, Exclusion, Health,
+    KeptEndpoints, MeshEndpoint, Provider, Transport,
 };
 pub use endpoint_source::{
     AddressFamily, AzureMachines, AzureQuery, ConsulQuery, EndpointSource, JoinRank, Providers,

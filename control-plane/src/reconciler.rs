@@ -236,6 +236,7 @@ impl Reconciler {
             heartbeat: heartbeat.subscribe(),
         };
         let issuer = Arc::clone(&authority);
+        let acceptances = Acceptances { requests: acceptances, shared: Arc::clone(&state) };
         let reconciler = Self {
             settings: watch::Sender::new(settings.reloadable()).subscribe(),
             shared: Arc::default(),
@@ -244,7 +245,7 @@ impl Reconciler {
             revoked: Records::new(),
             examined: Records::new(),
             served_at: BTreeMap::new(),
-            endpoints: Endpoints::new(store, endpoints)?,
+            endpoints: Endpoints::new(store, Arc::clone(&state), endpoints)?,
             endpoints_findings: Vec::new(),
             acceptances: requests,
             liveness: ProxyLiveness::default(),
@@ -292,7 +293,7 @@ impl Reconciler {
             pending_progress: BTreeSet::new(),
             finding_log: FindingLog::default(),
         };
-        Ok((reconciler, feeds, Acceptances(acceptances)))
+        Ok((reconciler, feeds, acceptances))
     }
 
     /// Applies each new value of `settings`.
@@ -560,7 +561,8 @@ impl Reconciler {
         let is_known = |client: &ClientKey| {
             client.parse::<ProxyId>().is_ok_and(|id| records.contains_key(&id))
         };
-        for client in self.hub.disconnected_clients().iter().filter(|client| !is_known(client)) {
+        let away = self.hub.disconnected_clients().into_iter().chain(self.nack_tracker.moved());
+        for client in away.collect::<BTreeSet<_>>().iter().filter(|client| !is_known(client)) {
             self.hub.forget(client);
             self.nack_tracker.forget(client);
         }

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
 use ironmesh_catalog::{
-    Discovered, Endpoint, EndpointPlace, KeptEndpoints, MeshSpecification, Provider, Service,
-    ServiceName,
+    AcceptedRemoval, Discovered, Endpoint, EndpointPlace, KeptEndpoints, MeshSpecification,
+    Provider, Service, ServiceName,
 };
 use jiff::Timestamp;
 use tokio::time::Instant;
@@ -112,6 +112,8 @@ pub struct ProviderGuards {
     endpoints: GuardedEndpoints,
     statuses: OrdMap<Source, Arc<GuardStatus>>,
     unsaved: BTreeSet<Source>,
+    /// The removals that operators have accepted, at any control plane.
+    accepted: BTreeMap<ServiceName, AcceptedRemoval>,
 }
 
 impl ProviderGuards {
@@ -126,6 +128,7 @@ impl ProviderGuards {
             endpoints: GuardedEndpoints::default(),
             statuses: OrdMap::new(),
             unsaved: BTreeSet::new(),
+            accepted: BTreeMap::new(),
         };
         for KeptEndpoints { provider, service, learned_at, endpoints } in kept {
             let since = endpoints.iter().map(|one| (one.place(), learned_at)).collect();
@@ -197,23 +200,58 @@ impl ProviderGuards {
         }
     }
 
-    /// Accepts a held-back removal of a service at once, however little is left.
-    pub fn accept(&mut self, service: &ServiceName, now: Now) -> Result<(), AcceptError> {
+    /// Accepts a held-back removal of a service at once, however little is left. Returns it, for
+    /// other control planes.
+    pub fn accept(
+        &mut self,
+        service: &ServiceName,
+        now: Now,
+    ) -> Result<AcceptedRemoval, AcceptError> {
         let of_it = self.guarded.iter().filter(|((_, name), _)| name == service);
         let held: Vec<_> = of_it.filter(|(_, guarded)| guarded.held.is_some()).collect();
         if held.is_empty() {
             return Err(AcceptError::NothingHeld);
         }
-        let is_reported = |(source, _): &&(&Source, &Guarded)| self.report(source).is_some();
-        let reported: Vec<_> =
-            held.iter().filter(is_reported).map(|(source, _)| (*source).clone()).collect();
+        let left = |(source, _): &(&Source, &Guarded)| {
+            let report = self.report(source)?;
+            Some(((*source).clone(), healthy(&report.endpoints).count()))
+        };
+        let reported: BTreeMap<Source, usize> = held.iter().filter_map(left).collect();
         if reported.is_empty() {
             return Err(AcceptError::NothingReported);
         }
-        for source in &reported {
+        for source in reported.keys() {
             self.evaluate(source, now, true);
         }
-        Ok(())
+        let left = reported.into_iter().map(|((provider, _), left)| (provider, left)).collect();
+        Ok(AcceptedRemoval { at: now.timestamp, left })
+    }
+
+    /// Replaces the removals that operators have accepted, at any control plane, and acts on new
+    /// ones.
+    pub fn follow_accepted(&mut self, accepted: BTreeMap<ServiceName, AcceptedRemoval>, now: Now) {
+        let before = std::mem::replace(&mut self.accepted, accepted);
+        let is_new = |name: &ServiceName| before.get(name) != self.accepted.get(name);
+        let held = self.guarded.iter().filter(|(_, guarded)| guarded.held.is_some());
+        let concerned = held.filter(|((_, name), _)| is_new(name));
+        for source in concerned.map(|(source, _)| source.clone()).collect::<Vec<_>>() {
+            self.evaluate(&source, now, false);
+        }
+    }
+
+    /// Whether an operator has accepted a removal that leaves no more than this report, after the
+    /// endpoints in use were learned. Later endpoints are not part of what was accepted.
+    fn is_accepted(
+        &self,
+        (provider, service): &Source,
+        learned_at: Timestamp,
+        report: &ServiceReport,
+    ) -> bool {
+        self.accepted.get(service).is_some_and(|accepted| {
+            let left = accepted.left.get(provider);
+            learned_at < accepted.at
+                && left.is_some_and(|left| healthy(&report.endpoints).count() >= *left)
+        })
     }
 
     /// The latest report of a service.
@@ -320,6 +358,7 @@ impl ProviderGuards {
         let good = Arc::clone(&guarded.good);
         if let Some(report) = report {
             let is_authoritative = report.is_authoritative && report.stale.is_none() && !is_stale;
+            let is_accepted = is_accepted || self.is_accepted(source, guarded.learned_at, &report);
             let context = ReportContext { is_new, is_accepted, service: &service, rule: self.rule };
             guarded.take(&report, is_authoritative, context, now);
         } else if let Some(held) = &mut guarded.held {

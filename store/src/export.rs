@@ -27,6 +27,7 @@ pub const SHARED_TABLES: [TableName; 10] = [
     crate::certificates::SERVICE_CERTIFICATES,
     crate::mesh_state::REVOCATION_LISTS,
     crate::tcp_accesses::TCP_ACCESSES,
+    crate::accepted_removals::ACCEPTED_REMOVALS,
     crate::journal::JOURNAL,
     crate::journal::JOURNAL_END,
     <ironmesh_catalog::JoinRecord as crate::record_table::Record>::TABLE,
@@ -34,12 +35,13 @@ pub const SHARED_TABLES: [TableName; 10] = [
     <ironmesh_catalog::JoinToken as crate::record_table::Record>::TABLE,
 ];
 
-/// The tables whose records are made again if one is missing: one that is not authentic is not exported. In any other
+/// The tables whose records are made again if one is missing, by the control plane or by an operator: one that is not authentic is not exported. In any other
 /// table, it makes the export fail.
-pub(crate) const REPLACEABLE_TABLES: [TableName; 3] = [
+pub(crate) const REPLACEABLE_TABLES: [TableName; 4] = [
     crate::certificates::SERVICE_CERTIFICATES,
     crate::mesh_state::REVOCATION_LISTS,
     crate::journal::JOURNAL,
+    crate::accepted_removals::ACCEPTED_REMOVALS,
 ];
 
 /// The tables of values that one control plane keeps for itself.

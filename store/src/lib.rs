@@ -17,6 +17,7 @@
 //! failure of the disk, calls fail until [`Store::recover`] succeeds; [`Store::health`] reports the failure.
 //! Start reading at [`Store::open`].
 
+mod accepted_removals;
 mod acl;
 mod authentic;
 mod certificates;

@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 
 use ironmesh_catalog::ServiceAccount;
 
+use crate::accepted_removals::ACCEPTED_REMOVALS;
 use crate::certificates::{AUTHORITY, SERVICE_CERTIFICATES};
 use crate::mesh_state::{MeshState, REVOCATION_LISTS};
 use crate::record_store::{RecordError, TableName};
@@ -23,6 +24,8 @@ pub struct MeshChanges {
     pub revocation_lists: bool,
     /// Whether the accesses to TCP service ports have.
     pub tcp_accesses: bool,
+    /// Whether the accepted removals of endpoints have.
+    pub accepted_removals: bool,
 }
 
 impl MeshChanges {
@@ -37,6 +40,7 @@ impl MeshChanges {
         self.accounts.extend(more.accounts);
         self.revocation_lists |= more.revocation_lists;
         self.tcp_accesses |= more.tcp_accesses;
+        self.accepted_removals |= more.accepted_removals;
     }
 
     fn note(&mut self, table: TableName, changes: &TableChanges) {
@@ -46,6 +50,7 @@ impl MeshChanges {
                 self.accounts.extend(changes.records.keys().filter_map(|key| key.parse().ok()));
             }
             REVOCATION_LISTS => self.revocation_lists = true,
+            ACCEPTED_REMOVALS => self.accepted_removals = true,
             _ => self.tcp_accesses = true,
         }
     }
@@ -62,7 +67,8 @@ impl MeshState {
     ///
     /// Fails if the store cannot be read.
     pub fn watch(&self) -> Result<MeshWatch, RecordError> {
-        let tables = [AUTHORITY, SERVICE_CERTIFICATES, REVOCATION_LISTS, TCP_ACCESSES];
+        let tables =
+            [AUTHORITY, SERVICE_CERTIFICATES, REVOCATION_LISTS, TCP_ACCESSES, ACCEPTED_REMOVALS];
         let watch = |table| Ok((table, self.records.watch(table)?));
         tables.into_iter().map(watch).collect::<Result<_, _>>().map(MeshWatch)
     }

@@ -49,7 +49,7 @@ impl RunningControlPlane {
         let snapshot = self.snapshot()?;
         // The endpoints of a subset are held back with those of the whole.
         let service = find_service(&snapshot, service)?.served_as().clone();
-        self.acceptances.accept(service.clone())?;
+        self.acceptances.accept(&service)?;
         tracing::warn!(%service, "endpoint removal accepted");
         Ok(AcceptedEndpoints { service })
     }

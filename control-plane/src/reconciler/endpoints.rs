@@ -8,13 +8,14 @@ use std::time::Duration;
 use imbl::OrdMap;
 use ironmesh_admin::ApiError;
 use ironmesh_catalog::{
-    Discovered, Finding, MeshSpecification, Provider, Records, ServiceName, StoreError,
+    AcceptedRemoval, Discovered, Finding, MeshSpecification, Provider, Records, ServiceName,
+    StoreError,
 };
 use ironmesh_providers::{
     AcceptError, ClockDifference, Conflict, Discovery, EndpointsProvider, GuardStatus, Now,
     ProviderGuards, ProviderReport, ShrinkRule, Source, Stale, findings,
 };
-use ironmesh_store::Store;
+use ironmesh_store::{MeshState, Store};
 use jiff::Timestamp;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -80,6 +81,8 @@ pub(crate) struct ProviderState {
 #[derive(Debug)]
 pub(super) struct Endpoints {
     store: Arc<Store>,
+    /// The state that all control planes share.
+    shared: Arc<MeshState>,
     providers: Vec<(Arc<dyn EndpointsProvider>, watch::Receiver<ProviderReport>)>,
     guards: ProviderGuards,
     discovery: Discovery,
@@ -102,7 +105,11 @@ pub(super) struct Endpoints {
 
 impl Endpoints {
     /// Subscribes to the providers, and starts from the stored endpoints.
-    pub(super) fn new(store: Arc<Store>, options: EndpointsOptions) -> Result<Self, StoreError> {
+    pub(super) fn new(
+        store: Arc<Store>,
+        shared: Arc<MeshState>,
+        options: EndpointsOptions,
+    ) -> Result<Self, StoreError> {
         let news = Arc::<Notify>::default();
         let mut listening = JoinSet::new();
         let attach = |provider: Arc<dyn EndpointsProvider>| {
@@ -125,6 +132,7 @@ impl Endpoints {
             stored_providers: kept.iter().map(|one| one.provider).collect(),
             guards: ProviderGuards::new(options.rule, kept),
             store,
+            shared,
             providers,
             discovery: Discovery::new(options.allows_local_addresses),
             followed: None,
@@ -167,8 +175,23 @@ impl Endpoints {
     }
 
     /// Accepts the endpoint removal that is held back for a service.
-    pub(super) fn accept(&mut self, service: &ServiceName, now: Now) -> Result<(), AcceptError> {
+    pub(super) fn accept(
+        &mut self,
+        service: &ServiceName,
+        now: Now,
+    ) -> Result<AcceptedRemoval, AcceptError> {
         self.guards.accept(service, now)
+    }
+
+    /// Reads again which removals operators have accepted, at any control plane.
+    pub(super) fn reread_accepted(&mut self, now: Now) {
+        match self.shared.accepted_removals() {
+            Ok(accepted) => self.guards.follow_accepted(accepted, now),
+            // The watch of the shared state begins again, and reports all of it.
+            Err(error) => {
+                tracing::error!(error = chain(&error), "cannot read the accepted endpoint removals")
+            }
+        }
     }
 
     /// Whether there are enough reports to serve: each provider has reported every service that queries it, or its
@@ -312,21 +335,34 @@ impl Endpoints {
 #[derive(Debug)]
 pub(crate) struct Acceptance {
     pub(super) service: ServiceName,
-    pub(super) answer: oneshot::Sender<Result<(), AcceptError>>,
+    pub(super) answer: oneshot::Sender<Result<AcceptedRemoval, AcceptError>>,
 }
 
 /// The sending side of requests to accept endpoint removals.
 #[derive(Debug, Clone)]
-pub(crate) struct Acceptances(pub(super) mpsc::Sender<Acceptance>);
+pub(crate) struct Acceptances {
+    pub(super) requests: mpsc::Sender<Acceptance>,
+    /// The state that all control planes share.
+    pub(super) shared: Arc<MeshState>,
+}
 
 impl Acceptances {
-    /// Accepts the removal of a service's endpoints, and waits until that is done. Blocks.
-    pub(crate) fn accept(&self, service: ServiceName) -> Result<(), ApiError> {
+    /// Accepts the removal of a service's endpoints here, and waits until that is done; then stores it for all control
+    /// planes. Blocks.
+    pub(crate) fn accept(&self, service: &ServiceName) -> Result<(), ApiError> {
         let ended = || ApiError::Internal("the control plane is stopping".to_owned());
         let (answer, answered) = oneshot::channel();
-        self.0.blocking_send(Acceptance { service, answer }).map_err(|_| ended())?;
+        let acceptance = Acceptance { service: service.clone(), answer };
+        self.requests.blocking_send(acceptance).map_err(|_| ended())?;
         let done = answered.blocking_recv().map_err(|_| ended())?;
-        done.map_err(|error| ApiError::BadRequest(error.to_string()))
+        let accepted = done.map_err(|error| ApiError::BadRequest(error.to_string()))?;
+        self.shared.put_accepted_removal(service, &accepted).map_err(|error| {
+            ApiError::Internal(format!(
+                "the removal is accepted at this control plane alone: {}; where there are others, repeat the command at \
+                 each of them",
+                chain(&error)
+            ))
+        })
     }
 }
 

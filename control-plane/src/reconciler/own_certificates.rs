@@ -16,6 +16,7 @@ use rustls::ServerConfig;
 use tokio::sync::watch;
 
 use super::Reconciler;
+use super::endpoints::current_time;
 use ironmesh_catalog::text::chain;
 
 /// The certificate of the listeners for machines, and when to renew it.
@@ -62,6 +63,9 @@ impl Reconciler {
             self.renew_own_certificates(changes.authority, clock);
         }
         self.snapshot_builder.reread(&changes);
+        if changes.accepted_removals {
+            self.endpoints.reread_accepted(current_time(clock.now));
+        }
     }
 
     /// Renews the intermediate of the authority and the certificate of the xDS listener, when due. `is_replaced`: another

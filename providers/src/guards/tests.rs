@@ -186,6 +186,35 @@ fn operator_accept_applies_only_to_a_held_back_removal() {
 }
 
 #[test]
+fn removal_accepted_at_a_peer_covers_no_larger_and_no_later_one() {
+    let accepted = |at: Timestamp, left| {
+        let left = BTreeMap::from([(Provider::Consul, left)]);
+        BTreeMap::from([(name(), AcceptedRemoval { at, left })])
+    };
+    let mut place = Place::new([]);
+    place.sees(set(&[1, 2, 3]), true);
+    place.passes(GRACE);
+    place.sees(set(&[]), false);
+    let learned_at = place.guards.statuses()[&source()].learned_at;
+    let later = learned_at + GRACE;
+    for (at, left) in [(later, 1), (learned_at, 0)] {
+        place.guards.follow_accepted(accepted(at, left), place.now);
+        assert_eq!(place.endpoints(), [1, 2, 3], "{left}");
+    }
+    place.guards.follow_accepted(accepted(later, 0), place.now);
+    assert_eq!((place.endpoints(), place.held()), (vec![], None));
+
+    // The provider of this control plane may report it after the acceptance.
+    let mut place = Place::new([]);
+    place.sees(set(&[1, 2, 3]), true);
+    place.guards.follow_accepted(accepted(later, 1), place.now);
+    place.sees(set(&[]), true);
+    assert_eq!(place.endpoints(), [1, 2, 3]);
+    place.sees(set(&[2]), true);
+    assert_eq!((place.endpoints(), place.held()), (vec![2], None));
+}
+
+#[test]
 fn removals_of_a_drained_service_are_not_held_back() {
     let mut place = Place::new([]);
     place.sees(set(&[1, 2, 3]), true);

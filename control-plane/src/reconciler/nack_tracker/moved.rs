@@ -44,6 +44,11 @@ impl NackTracker {
         not_again
     }
 
+    /// The clients whose NACKs at a peer are kept.
+    pub(in crate::reconciler) fn moved(&self) -> Vec<ClientKey> {
+        self.moved.keys().cloned().collect()
+    }
+
     /// Tracks the NACKs with which a client came here, once policy compiles to the versions that it NACKed.
     pub(in crate::reconciler) fn track_moved(
         &mut self,
