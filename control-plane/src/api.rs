@@ -318,7 +318,7 @@ impl ControlPlane for RunningControlPlane {
     }
 
     fn audit(&self) -> AuditView {
-        self.audit.view()
+        self.audit.view_with(self.peers.audit())
     }
 
     fn traffic(&self, service: Option<&ServiceName>) -> Result<TrafficView, ApiError> {

@@ -10,6 +10,7 @@
 mod denied_calls;
 mod fair_share;
 mod policy;
+mod shared;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use tokio::time::Instant;
 use denied_calls::{DeniedCalls, RETENTION};
 use fair_share::FairShareMap;
 use policy::AuditPolicy;
+pub(crate) use shared::{AuditChunks, PREFIX};
 
 /// How long proxies may still enforce an earlier policy: until they have ACKed the new one and have reported what they
 /// had collected.
@@ -71,6 +73,8 @@ struct State {
     /// Calls of pairs beyond the bound of the counted ones.
     beyond_counted: BTreeMap<ServicePort, u64>,
     swept: Timestamp,
+    /// How often the recorded denials have changed.
+    changes: u64,
 }
 
 impl Audit {
@@ -89,6 +93,7 @@ impl Audit {
             beyond_seen: BTreeMap::new(),
             beyond_counted: BTreeMap::new(),
             swept: since,
+            changes: 0,
         };
         Self { trust_domain, since, state: Mutex::new(state) }
     }
@@ -148,6 +153,19 @@ impl Audit {
         let others = others.collect();
         denied.sort_by(|a, b| (&a.service, a.port).cmp(&(&b.service, b.port)));
         AuditView { since: self.since, denied, others }
+    }
+
+    /// The view of all denials at this control plane, and those that `peers` publish.
+    pub(crate) fn view_with(&self, peers: Vec<AuditView>) -> AuditView {
+        let policy = self.state().now.clone();
+        let is_audited =
+            |pair: &CallPair| policy.as_ref().is_some_and(|policy| policy.audited(pair).is_some());
+        shared::sum(self.view(), peers, is_audited)
+    }
+
+    /// How often the recorded denials have changed.
+    pub(crate) fn changes(&self) -> u64 {
+        self.state().changes
     }
 
     /// How many calls of each pair strict mode would have denied since the start, and how many of other pairs on each
@@ -229,6 +247,7 @@ impl State {
         }
         let policy = Arc::new(AuditPolicy::of(&snapshot));
         let Some(old) = self.now.replace(Arc::clone(&policy)) else { return };
+        self.changes += 1;
         self.seen.retain(|pair, _| policy.allowed_traffic(pair) == old.allowed_traffic(pair));
         self.counted.retain(|pair, _| policy.contains(pair));
         // The pairs of these are unknown: calls that are still denied will be reported again.
@@ -246,12 +265,14 @@ impl State {
             return;
         }
         self.swept = now;
+        self.changes += 1;
         self.seen.retain(|_, seen| !Arc::make_mut(seen).forget_old(now));
         self.beyond_seen.retain(|_, (_, last)| now.duration_since(*last) < RETENTION);
     }
 
     /// Records denied calls of a pair.
     fn record(&mut self, reporter: ProxyId, pair: CallPair, reported: DeniedCalls) {
+        self.changes += 1;
         let count = reported.count;
         let add = |known: &mut Arc<DeniedCalls>, reported| {
             Arc::make_mut(known).add(Arc::unwrap_or_clone(reported));

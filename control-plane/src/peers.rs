@@ -16,23 +16,28 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use ironmesh_admin::AuditView;
 use ironmesh_catalog::{PolicyRevision, ProxyId, ServicePort};
-use ironmesh_store_etcd::PeerExchange;
+use ironmesh_store_etcd::{MAX_CHUNK, PeerExchange};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use notes::{ControlPlaneNote, OwnNotes, PolicyNote, ProxyNote, SELF};
 use received::PeerNotes;
 
+use crate::audit::{Audit, AuditChunks};
 use crate::reconciler::convergence::Convergence;
 pub(crate) use nack_notes::{MAX_VERSIONS, NackNote, NackedVersionNote, ProxyNacks};
 pub(crate) use notes::{MAX_STREAMS, PeerView, ServingNote};
 
 /// How often changed notes are published.
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(500);
+
+/// How often changed counts of denied calls are published.
+const AUDIT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The longest wait for etcd at the shutdown.
 const LONGEST_WITHDRAWAL: Duration = Duration::from_secs(2);
@@ -154,14 +159,21 @@ impl Peers {
         self.received.lock().nacks(id).cloned()
     }
 
-    /// The proxies at peers with resources that are not active in them.
-    pub(crate) fn nacking(&self) -> BTreeSet<ProxyId> {
-        self.received.lock().nacking().clone()
+    /// The proxies with resources that are not active in them, each with the time since when, at peers that publish a
+    /// different revision of policy, or whose proxies have not ACKed it.
+    pub(crate) fn nacking(&self, revision: &str) -> Vec<(ProxyId, Timestamp)> {
+        let received = self.received.lock();
+        received.nacking(revision).map(|(id, nacks)| (id, nacks.since)).collect()
     }
 
     /// The aggregated streams of a proxy at all peers: their addresses, each with the host name of the peer.
     pub(crate) fn streams(&self, id: ProxyId) -> Vec<(SocketAddr, String)> {
         self.received.lock().streams(id)
+    }
+
+    /// The denied calls of services in audit mode that peers publish.
+    pub(crate) fn audit(&self) -> Vec<AuditView> {
+        self.received.lock().audit().cloned().collect()
     }
 
     /// Uses this exchange. Before its first success, nothing is known of peers.
@@ -170,19 +182,22 @@ impl Peers {
         let _ = self.exchange.set(Arc::clone(exchange));
     }
 
-    /// Publishes and follows until `shutdown`. `convergence` is that of this control plane.
+    /// Publishes and follows until `shutdown`. `convergence` and `audit` are those of this control plane.
     pub(crate) async fn run(
         self: Arc<Self>,
         exchange: Arc<PeerExchange>,
         host: String,
+        audit: Arc<Audit>,
         mut convergence: watch::Receiver<Convergence>,
         shutdown: CancellationToken,
     ) -> anyhow::Result<()> {
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let mut own = ControlPlaneNote { host, version, ..ControlPlaneNote::default() };
-        exchange.set(SELF, Some(serde_json::to_vec(&own)?));
+        let mut too_large = BTreeSet::new();
+        set(&exchange, &mut too_large, SELF, Some(serde_json::to_vec(&own)?));
         let follow = async {
             let mut peers = exchange.peers();
+            let (mut audit_chunks, mut published) = (AuditChunks::default(), (0, Instant::now()));
             let mut ticks = interval(PUBLISH_INTERVAL);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
@@ -206,10 +221,20 @@ impl Peers {
                             ControlPlaneNote { host, version, policy, replaced, nacked_versions };
                         if new != own {
                             own = new;
-                            exchange.set(SELF, serde_json::to_vec(&own).ok());
+                            let content = serde_json::to_vec(&own).ok();
+                            set(&exchange, &mut too_large, SELF, content);
                         }
-                        for (chunk, content) in self.own.lock().take_changed() {
-                            exchange.set(&chunk, content);
+                        let mut chunks = self.own.lock().take_changed();
+                        // Calls are counted all the time.
+                        if published.1.elapsed() >= AUDIT_INTERVAL {
+                            let changes = audit.changes();
+                            if changes != published.0 {
+                                chunks.extend(audit_chunks.replace(audit.view()));
+                            }
+                            published = (changes, Instant::now());
+                        }
+                        for (chunk, content) in chunks {
+                            set(&exchange, &mut too_large, &chunk, content);
                         }
                     }
                 }
@@ -224,6 +249,27 @@ impl Peers {
             }
         }
         Ok(())
+    }
+}
+
+/// Publishes a chunk, or logs that it is too large, once for as long as it is.
+fn set(
+    exchange: &PeerExchange,
+    too_large: &mut BTreeSet<String>,
+    chunk: &str,
+    content: Option<Vec<u8>>,
+) {
+    let bytes = content.as_ref().map_or(0, Vec::len);
+    if exchange.set(chunk, content) {
+        too_large.remove(chunk);
+    } else if too_large.insert(chunk.to_owned()) {
+        tracing::error!(
+            chunk,
+            bytes,
+            most = MAX_CHUNK,
+            action = "other control planes do not get it",
+            "notes for other control planes are too large"
+        );
     }
 }
 

@@ -236,6 +236,7 @@ pub async fn start(
         servers.push(started.task);
     }
     drop(context);
+    let shared_audit = Arc::clone(&audit);
     let control_plane = Arc::new(RunningControlPlane {
         mesh: mesh.clone(),
         authority,
@@ -278,7 +279,8 @@ pub async fn start(
     tasks.spawn(state_watch.run(shutdown.clone()));
     tasks.spawn(health_discovery.follow(shutdown.clone()));
     if let Some(exchange) = exchange {
-        tasks.spawn(peers.run(exchange, host_name(), feeds.convergence.clone(), shutdown.clone()));
+        let (convergence, end) = (feeds.convergence.clone(), shutdown.clone());
+        tasks.spawn(peers.run(exchange, host_name(), shared_audit, convergence, end));
         tasks.spawn(shared_changes.follow(state, shutdown.clone()));
     }
     if let Some(group) = group {

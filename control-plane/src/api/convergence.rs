@@ -98,11 +98,11 @@ impl RunningControlPlane {
         for (id, laggard) in convergence.pending_policy() {
             add(&|| Some(Pending::Laggard(*id, laggard.clone())));
         }
-        for id in self.peers.nacking() {
+        let active = convergence.revision().map(ToString::to_string).unwrap_or_default();
+        for (id, since) in self.peers.nacking(&active) {
             let is_there = self.hub.streams(&id.to_string()) == 0;
-            let nacks = self.peers.nacks(id).filter(|_| is_there);
-            if let Some((nacks, record)) = nacks.zip(self.register.get(id)) {
-                add(&|| Some(Pending::AtPeer(Arc::clone(&record), nacks.since)));
+            if let Some(record) = self.register.get(id).filter(|_| is_there) {
+                add(&|| Some(Pending::AtPeer(Arc::clone(&record), since)));
             }
         }
         for (id, _) in convergence.lost_while_pending(policy) {

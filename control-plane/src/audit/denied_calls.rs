@@ -12,7 +12,7 @@ use super::CallPair;
 pub(super) const RETENTION: SignedDuration = SignedDuration::from_hours(24);
 
 /// The most kinds of requests that are distinguished for one caller.
-const MAX_KINDS: usize = 8;
+pub(super) const MAX_KINDS: usize = 8;
 
 /// The part of a path that distinguishes kinds, in segments and in bytes; and the bytes of an example.
 const SEGMENTS: usize = 2;

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use ironmesh_admin::AuditView;
 use ironmesh_catalog::ProxyId;
 use ironmesh_store_etcd::PeerStates;
 use jiff::Timestamp;
@@ -13,6 +14,7 @@ use uuid::Uuid;
 
 use super::nack_notes::{NackedVersionNote, ProxyNacks};
 use super::notes::{ControlPlaneNote, PREFIX, PeerView, PolicyNote, ProxyNote, SELF};
+use crate::audit;
 
 /// The content of a chunk.
 type Chunk = Arc<[u8]>;
@@ -27,6 +29,8 @@ pub(super) struct PeerNotes {
     /// The proxies with a note about NACKs.
     nacking: BTreeSet<ProxyId>,
     changed: BTreeSet<ProxyId>,
+    /// The denied calls of services in audit mode, by chunk.
+    audit: BTreeMap<(Uuid, String), AuditView>,
 }
 
 /// A note, and the chunk in which it came: a note may move to a different one.
@@ -61,6 +65,14 @@ impl PeerNotes {
             match new.and_then(|content| serde_json::from_slice(content).ok()) {
                 Some(note) => self.control_planes.insert(peer, note),
                 None => self.control_planes.remove(&peer),
+            };
+            return;
+        }
+        if name.starts_with(audit::PREFIX) {
+            let key = (peer, name.to_owned());
+            match new.and_then(|content| serde_json::from_slice(content).ok()) {
+                Some(part) => self.audit.insert(key, part),
+                None => self.audit.remove(&key),
             };
             return;
         }
@@ -109,6 +121,11 @@ impl PeerNotes {
         notes.map(|(peer, received)| (peer, &received.note))
     }
 
+    /// The denied calls of services in audit mode, in parts.
+    pub(super) fn audit(&self) -> impl Iterator<Item = &AuditView> {
+        self.audit.values()
+    }
+
     /// The proxies whose notes have changed since the last call.
     pub(super) fn take_changed(&mut self) -> BTreeSet<ProxyId> {
         std::mem::take(&mut self.changed)
@@ -136,9 +153,14 @@ impl PeerNotes {
         self.newest(id)?.2.nacks.as_ref()
     }
 
-    /// The proxies with resources that are not active in them.
-    pub(super) fn nacking(&self) -> &BTreeSet<ProxyId> {
-        &self.nacking
+    /// The proxies with resources that are not active in them, at peers that publish a different revision of policy, or
+    /// whose proxies have not ACKed it.
+    pub(super) fn nacking(&self, revision: &str) -> impl Iterator<Item = (ProxyId, &ProxyNacks)> {
+        self.nacking.iter().filter_map(move |id| {
+            let (_, peer, note) = self.newest(*id)?;
+            let is_done = self.control_planes.get(peer).is_some_and(|of| is_done(of, revision));
+            Some((*id, note.nacks.as_ref().filter(|_| !is_done)?))
+        })
     }
 
     /// The aggregated streams of a proxy at all peers: their addresses, each with the host name of the peer.
@@ -173,11 +195,7 @@ impl PeerNotes {
 
     /// The host names of the peers that publish a different revision of policy, or whose proxies have not ACKed it.
     pub(super) fn behind(&self, revision: &str) -> Vec<String> {
-        let is_done = |note: &&ControlPlaneNote| {
-            let done = |one: &PolicyNote| one.revision == revision && one.pending == 0;
-            note.policy.as_ref().is_some_and(done)
-        };
-        let behind = self.control_planes.values().filter(|note| !is_done(note));
+        let behind = self.control_planes.values().filter(|note| !is_done(note, revision));
         behind.map(|note| note.host.clone()).collect()
     }
 
@@ -215,6 +233,12 @@ impl PeerNotes {
         };
         self.control_planes.keys().all(has_acked)
     }
+}
+
+/// Whether a control plane publishes this revision of policy, and all its proxies have ACKed it.
+fn is_done(note: &ControlPlaneNote, revision: &str) -> bool {
+    let done = |one: &PolicyNote| one.revision == revision && one.pending == 0;
+    note.policy.as_ref().is_some_and(done)
 }
 
 #[cfg(test)]

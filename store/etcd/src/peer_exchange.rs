@@ -79,15 +79,17 @@ impl EtcdStore {
 }
 
 impl PeerExchange {
-    /// Replaces a chunk of this control plane, or removes it. It is published within about a second. A chunk of more than
-    /// [`MAX_CHUNK`] bytes is not published.
-    pub fn set(&self, chunk: &str, content: Option<Vec<u8>>) {
+    /// Replaces a chunk of this control plane, or removes it. It is published within about a second. Returns
+    /// false for a chunk of more than [`MAX_CHUNK`] bytes, which is not published.
+    pub fn set(&self, chunk: &str, content: Option<Vec<u8>>) -> bool {
         let mut own = self.own.lock();
+        let fits = content.as_ref().is_none_or(|content| content.len() <= MAX_CHUNK);
         match content {
             Some(content) => own.chunks.insert(chunk.to_owned(), content.into()),
             None => own.chunks.remove(chunk),
         };
         own.unpublished.insert(chunk.to_owned());
+        fits
     }
 
     /// Since when and why nothing is exchanged; none if what peers publish is current.
