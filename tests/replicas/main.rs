@@ -10,6 +10,7 @@ mod azure;
 mod example;
 mod machine;
 mod moves;
+mod notes;
 mod outages;
 mod replicas;
 mod reports;
