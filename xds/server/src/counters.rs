@@ -52,6 +52,8 @@ impl ConnectionRejection {
 pub enum CloseReason {
     /// The client was not admitted.
     Rejected,
+    /// The server has as many clients as it may ([`Limits::clients`](crate::Limits::clients)).
+    TooManyClients,
     /// The client has too many streams.
     TooManyStreams,
     /// The client subscribes to too many names or types.
@@ -70,8 +72,9 @@ pub enum CloseReason {
 
 impl CloseReason {
     /// All reasons.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Rejected,
+        Self::TooManyClients,
         Self::TooManyStreams,
         Self::TooManyNames,
         Self::Flood,
@@ -85,6 +88,7 @@ impl CloseReason {
     pub fn word(self) -> &'static str {
         match self {
             Self::Rejected => "rejected",
+            Self::TooManyClients => "too_many_clients",
             Self::TooManyStreams => "too_many_streams",
             Self::TooManyNames => "too_many_names",
             Self::Flood => "flood",

@@ -21,6 +21,7 @@ mod connection;
 mod exchanges;
 mod health_streams;
 mod live;
+mod places;
 mod resource_index;
 mod retries;
 mod status;
@@ -33,6 +34,8 @@ pub use exchanges::{Exchange, Occurrences};
 use health_streams::HealthStreams;
 pub(crate) use health_streams::{HealthStream, HealthStreamEnd};
 pub use live::LiveStream;
+use places::Places;
+pub(crate) use places::{Place, RETRY_DELAY, Refused};
 use resource_index::ResourceIndex;
 use retries::Retries;
 pub use status::{ClientChange, ClientStatus, Nack};
@@ -53,6 +56,7 @@ pub struct Hub {
     counters: Counters,
     rejections: Rejections,
     health_streams: HealthStreams,
+    places: Places,
     /// The count of open streams.
     open_streams: AtomicUsize,
 }
@@ -113,6 +117,7 @@ impl Default for Hub {
             counters: Counters::default(),
             rejections: Rejections::default(),
             health_streams: HealthStreams::default(),
+            places: Places::default(),
             open_streams: AtomicUsize::new(0),
         }
     }

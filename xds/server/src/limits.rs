@@ -8,6 +8,10 @@ pub struct Limits {
     /// The maximum number of connections. Beyond it, a connection is closed before anything is
     /// computed for it.
     pub connections: usize,
+    /// The maximum number of clients with xDS streams; none by default. A client beyond it is refused, and its
+    /// connection is closed, so that it tries a different server. One that has a stream, or had one a moment ago, is
+    /// never refused. Streams of health, status and access logs do not count.
+    pub clients: Option<usize>,
     /// The maximum number of connections of one client, by the owner of its certificate
     /// ([`crate::Admission::owner`]).
     ///
@@ -46,6 +50,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 20_000,
+            clients: None,
             connections_per_client: 128,
             handshakes: 256,
             streams_per_client: 512,

@@ -21,6 +21,7 @@ use crate::validity::Validity;
 
 mod calls;
 mod health_discovery;
+mod places;
 mod slow_readers;
 mod status;
 

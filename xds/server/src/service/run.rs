@@ -9,14 +9,14 @@ use bytes::Bytes;
 use ironmesh_xds_wire::{Node, ResourceType};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tonic::Status;
 use tracing::Span;
 
 use super::{StreamRejection, Streams};
 use crate::body::Message;
 use crate::counters::CloseReason;
-use crate::hub::{ClientKey, Connection, LiveStream, Reconnect};
+use crate::hub::{ClientKey, Connection, LiveStream, Place, RETRY_DELAY, Reconnect, Refused};
 use crate::messages::{Messages, ReadError};
 use crate::peer::Peer;
 use crate::poll_when_woken::poll_when_woken;
@@ -71,7 +71,10 @@ impl Streams {
         })?;
         let node_id = node.id.clone();
         let disconnections = self.hub.disconnections();
-        let client = self.admit_new(peer, &node).await?;
+        let client = self.admit(peer, &node)?;
+        // Before the admission is completed: a client without a place is not claimed either.
+        let _place = self.take_place(peer, &client).await?;
+        self.complete(peer, &node, &client).await?;
         let reconnect = match (V::is_fresh(&request), only) {
             (true, None) => Reconnect::Fresh,
             (true, Some(_)) => Reconnect::PerhapsFresh,
@@ -174,9 +177,37 @@ impl Streams {
     /// Admits a new stream of a client, and completes the admission.
     pub(super) async fn admit_new(&self, peer: &Peer, node: &Node) -> Result<ClientKey, Status> {
         let client = self.admit(peer, node)?;
-        let completed = self.admission.complete(&client, peer).await;
-        completed.map_err(|rejection| self.rejected(peer, node, rejection))?;
+        self.complete(peer, node, &client).await?;
         Ok(client)
+    }
+
+    async fn complete(&self, peer: &Peer, node: &Node, client: &ClientKey) -> Result<(), Status> {
+        let completed = self.admission.complete(client, peer).await;
+        completed.map_err(|rejection| self.rejected(peer, node, rejection))
+    }
+
+    /// The place of a client, unless the server has as many clients as it may. Then the connection ends, too: on it, the
+    /// client would try this server again.
+    async fn take_place(&self, peer: &Peer, client: &ClientKey) -> Result<Option<Place>, Status> {
+        let Some(most) = self.limits.clients else { return Ok(None) };
+        let mut place = self.hub.take_place(client, most);
+        if place.as_ref().is_err_and(|refused| *refused == Refused::Again) {
+            tokio::select! {
+                () = sleep(RETRY_DELAY) => {}
+                end = self.stream_end(peer) => return Err(end),
+            }
+            place = self.hub.take_place(client, most);
+        }
+        place.map(Some).map_err(|_| {
+            peer.leave();
+            self.hub.counters().closed(CloseReason::TooManyClients);
+            if let Some(suppressed) = self.rejection_log.now(client.as_bytes().to_vec()) {
+                tracing::warn!(%client, address = %peer.address, limit = most, suppressed, reason = "client limit reached", "xDS stream rejected");
+            }
+            Status::resource_exhausted(format!(
+                "this control plane has reached its limit of {most} proxies: connect to a different address of the control plane"
+            ))
+        })
     }
 
     /// Admits a client, or logs why its stream is rejected.
