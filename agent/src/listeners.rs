@@ -60,8 +60,9 @@ impl ListenerSettings {
             hosts,
             access_log_dir: self.access_log_dir.clone(),
             certificates: CertificateSource::default(),
-            // The bootstrap says its own version.
+            // The bootstrap says its own version, and its addresses.
             bootstrap_version: 0,
+            control_plane: Vec::new(),
             unknown: Vec::new(),
         })
     }

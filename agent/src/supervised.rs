@@ -173,6 +173,7 @@ fn with_settings(workload: Workload, settings: &AgentSettings) -> Workload {
         // Its agent runs beside a supervised Envoy. One that is run by hand may have none.
         certificates: CertificateSource::Agent,
         bootstrap_version: known.bootstrap_version,
+        control_plane: known.control_plane,
         unknown: known.unknown,
     };
     let admin = match admin_tcp {

@@ -100,6 +100,7 @@ mod tests {
             json!({ "access_log_dir": "log" }),
             json!({ "certificates": "vault" }),
             json!({ "bootstrap_version": -1 }),
+            json!({ "control_plane": "10.0.0.9:15128" }),
             json!({ "upstreams": [{ "service": "a" }] }),
         ] {
             node_metadata(&node(bad)).unwrap_err();
@@ -121,6 +122,7 @@ mod tests {
             access_log_dir: Some("/var/log/envoy".parse().unwrap()),
             certificates: CertificateSource::Agent,
             bootstrap_version: 1,
+            control_plane: vec!["10.0.0.9:15128".to_owned()],
             unknown: Vec::new(),
         };
         let written = serde_json::to_value(&full).unwrap();

@@ -223,6 +223,7 @@ impl ProxyEntry {
             access_log_dir,
             certificates: self.certificates,
             bootstrap_version: self.bootstrap_version,
+            control_plane: Vec::new(),
             unknown: Vec::new(),
         };
         Labelled { label: self.label, proxy: Proxy { record, metadata } }

@@ -4,7 +4,7 @@
 //! bootstrap may be newer than the control plane.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Component, Path};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -39,6 +39,10 @@ pub struct NodeMetadata {
     /// there were versions.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub bootstrap_version: u32,
+    /// The addresses of the control plane in its bootstrap, each as `host:port`. Default: none, a bootstrap that does not
+    /// say it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub control_plane: Vec<String>,
     /// The unknown fields that the proxy reports, escaped, for a finding.
     #[serde(skip)]
     pub unknown: Vec<String>,
@@ -54,6 +58,7 @@ impl NodeMetadata {
         "access_log_dir",
         "certificates",
         "bootstrap_version",
+        "control_plane",
     ];
 
     /// The version of bootstraps written now. Version 1 added the runtime layer for withdrawals and internal listeners,
@@ -63,6 +68,15 @@ impl NodeMetadata {
     /// Whether a withdrawal from a TCP port can end only the withdrawn caller's connections (docs/decisions/0079).
     pub fn ends_single_callers(&self) -> bool {
         self.bootstrap_version >= 1
+    }
+
+    /// The address of the control plane, if the bootstrap has only this one. A host name may lead to several control
+    /// planes, so it is none.
+    pub fn only_address(&self) -> Option<SocketAddr> {
+        match &self.control_plane[..] {
+            [only] => only.parse().ok(),
+            _ => None,
+        }
     }
 }
 
@@ -171,6 +185,19 @@ impl From<LogFolder> for String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_address_is_an_ip_address_without_others() {
+        let only = |addresses: &[&str]| {
+            let control_plane = addresses.iter().map(ToString::to_string).collect();
+            NodeMetadata { control_plane, ..NodeMetadata::default() }.only_address()
+        };
+        assert_eq!(only(&["10.0.0.1:15128"]), "10.0.0.1:15128".parse().ok());
+        assert_eq!(only(&["[fd00::1]:15128"]), "[fd00::1]:15128".parse().ok());
+        for several in [&[][..], &["cp.example:15128"], &["10.0.0.1:15128", "10.0.0.2:15128"]] {
+            assert_eq!(only(several), None, "{several:?}");
+        }
+    }
 
     #[test]
     fn log_folder_is_an_absolute_path_without_parents() {

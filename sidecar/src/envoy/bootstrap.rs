@@ -1,7 +1,7 @@
 //! The bootstrap of an Envoy: its identity, the addresses of its control plane, and the files of its certificate.
 //! Everything else comes by xDS.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use ironmesh_catalog::{CertificateSource, NodeMetadata};
 use serde_json::{Value, json};
@@ -65,7 +65,10 @@ impl Bootstrap<'_> {
     pub(super) fn configuration(&self) -> Value {
         let workload = self.workload;
         let bootstrap_version = NodeMetadata::BOOTSTRAP_VERSION;
-        let metadata = NodeMetadata { bootstrap_version, ..workload.metadata.clone() };
+        let control_plane =
+            workload.control_plane.iter().map(|(host, port)| authority(host, *port)).collect();
+        let metadata =
+            NodeMetadata { bootstrap_version, control_plane, ..workload.metadata.clone() };
         let own = [self.control_plane_cluster(), self.admin_cluster()];
         let clusters: Vec<_> = own
             .into_iter()
@@ -210,6 +213,14 @@ impl Bootstrap<'_> {
 
 pub(super) fn socket(host: &str, port: u16) -> Value {
     json!({ "socket_address": { "address": host, "port_value": port } })
+}
+
+/// `host:port`, with an IPv6 address in brackets.
+fn authority(host: &str, port: u16) -> String {
+    match host.parse::<IpAddr>() {
+        Ok(address) => SocketAddr::new(address, port).to_string(),
+        Err(_) => format!("{host}:{port}"),
+    }
 }
 
 fn pretty(value: &Value) -> String {

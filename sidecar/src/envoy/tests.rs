@@ -52,6 +52,17 @@ fn envoy_without_an_agent_probes_by_health_discovery() {
 }
 
 #[test]
+fn node_metadata_has_the_addresses_of_the_control_plane() {
+    let control_plane = ["10.0.0.9", "fd00::1", "cp.example"];
+    let control_plane = control_plane.map(|host| (host.to_owned(), 15128)).into();
+    let read = bootstrap(&Workload { control_plane, ..workload() }, &DriverSettings::default());
+    assert_eq!(
+        read["node"]["metadata"]["ironmesh"]["control_plane"],
+        json!(["10.0.0.9:15128", "[fd00::1]:15128", "cp.example:15128"])
+    );
+}
+
+#[test]
 fn missing_envoy_settings_have_defaults() {
     let read = settings(json!({})).unwrap();
     assert_eq!(read, DriverSettings::default());
