@@ -163,6 +163,9 @@ impl Bootstrap<'_> {
             "name": CONTROL_PLANE_CLUSTER,
             "type": discovery,
             "connect_timeout": "5s",
+            // Envoy opens two streams on a new connection: ADS and health discovery. In turn, each of them would come
+            // back to the same one of two control planes for ever.
+            "lb_policy": "RANDOM",
             "load_assignment": {
                 "cluster_name": CONTROL_PLANE_CLUSTER,
                 "endpoints": [{ "lb_endpoints": endpoints }],
