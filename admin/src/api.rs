@@ -22,6 +22,18 @@ pub struct Readiness {
     /// The failed TLS handshakes with xDS clients.
     #[serde(default)]
     pub handshakes: HandshakesView,
+    /// The other control planes of the mesh, by host name.
+    #[serde(default)]
+    pub peers: Vec<PeerControlPlane>,
+}
+
+/// Another control plane of the mesh.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerControlPlane {
+    /// Its host name.
+    pub host: String,
+    /// Its version.
+    pub version: String,
 }
 
 /// The TLS handshakes that failed since the control plane started.

@@ -25,8 +25,9 @@ mod tokens;
 mod traffic;
 
 pub use api::{
-    FindingView, HandshakesView, PlaceView, PolicyView, Readiness, RejectedAddress,
-    RejectedHandshake, RelatedView, RevisionList, RevisionView, RollbackRequest, RolledBack,
+    FindingView, HandshakesView, PeerControlPlane, PlaceView, PolicyView, Readiness,
+    RejectedAddress, RejectedHandshake, RelatedView, RevisionList, RevisionView, RollbackRequest,
+    RolledBack,
 };
 pub use audit::{AuditView, DeniedRequest, DeniedView, OthersView};
 pub use certificates::{

@@ -91,6 +91,15 @@ pub const STORE_ROLLED_BACK: Code = Code(708);
 /// The copy of the store on the disk of a control plane cannot be written.
 pub const STORE_COPY_NOT_WRITTEN: Code = Code(709);
 
+/// The control plane refuses proxies, because it serves as many as it may.
+pub const PROXIES_REFUSED: Code = Code(721);
+
+/// Proxies know one address of the control plane, and the mesh has several control planes.
+pub const SINGLE_ADDRESS: Code = Code(722);
+
+/// A control plane of the mesh is of a version that is too far from that of this one.
+pub const VERSIONS_APART: Code = Code(723);
+
 /// A connected proxy has no inbound listener, because it NACKed the only one that it was sent.
 pub const NO_INBOUND_LISTENER: Code = Code(731);
 

@@ -23,6 +23,7 @@ use super::journal::{Journal, claim};
 use super::node_metadata::node_metadata;
 use super::register::{CertificateFirstUse, Register};
 use super::sidecars::SERVERS;
+use super::single_addresses::SingleAddresses;
 use ironmesh_catalog::text::chain;
 
 /// The oldest Envoy that is admitted: the oldest that the driver runs.
@@ -41,6 +42,7 @@ pub(crate) struct ProxyAdmission {
     journal: Journal,
     alarms: Arc<Alarms>,
     health: Arc<HealthDiscovery>,
+    single_addresses: Arc<SingleAddresses>,
     /// Held while first uses are written: those that come meanwhile are written together by the next holder.
     recording: Mutex<()>,
 }
@@ -53,8 +55,10 @@ impl ProxyAdmission {
         journal: Journal,
         alarms: Arc<Alarms>,
         health: Arc<HealthDiscovery>,
+        single_addresses: Arc<SingleAddresses>,
     ) -> Self {
-        Self { trust_domain, register, audit, journal, alarms, health, recording: Mutex::default() }
+        let recording = Mutex::default();
+        Self { trust_domain, register, audit, journal, alarms, health, single_addresses, recording }
     }
 }
 
@@ -83,9 +87,10 @@ impl Admission for ProxyAdmission {
                 "Envoy {version} is too old: upgrade it to {OLDEST_ENVOY} or later"
             ));
         }
-        if let Err(problem) = node_metadata(node) {
-            return reject(problem);
-        }
+        let metadata = match node_metadata(node) {
+            Ok(metadata) => metadata,
+            Err(problem) => return reject(problem),
+        };
         let Some(record) = self.register.get(id) else {
             return reject(format!("proxy {id} is not enrolled in this mesh"));
         };
@@ -128,7 +133,10 @@ impl Admission for ProxyAdmission {
             ),
             CertificateRecognition::Current
             | CertificateRecognition::Predecessor
-            | CertificateRecognition::Newer => return Ok(id.to_string().into()),
+            | CertificateRecognition::Newer => {
+                self.single_addresses.note(id, &metadata);
+                return Ok(id.to_string().into());
+            }
         };
         // An Envoy repeats its attempt for ever.
         if is_first {

@@ -18,8 +18,8 @@ use ironmesh_admin::{
     AcceptRemovalRequest, AcceptedEndpoints, AcceptedRemoval, ApiError, Applied, ApplyRequest,
     AuditView, BootstrapRequest, BootstrapResponse, Cancellation, CertificateList, ChangedServices,
     ControlPlane, ConvergenceView, CreatedTokens, EndpointList, FindingView, HandshakesView,
-    JournalPage, MAX_REASON, NextChange, Operator, Plan, PlanRequest, PolicyView, ProxyConfig,
-    ProxyDetail, ProxyPage, ProxyQuery, Readiness, RejectedAddress, RejectedHandshake,
+    JournalPage, MAX_REASON, NextChange, Operator, PeerControlPlane, Plan, PlanRequest, PolicyView,
+    ProxyConfig, ProxyDetail, ProxyPage, ProxyQuery, Readiness, RejectedAddress, RejectedHandshake,
     RevisionList, RevisionView, RevokeRequest, RevokeTokenRequest, RevokedProxies, RollbackRequest,
     RolledBack, ServicesRequest, TokenList, TokenRequest, TokenView, TrafficView, WaitAnswer,
     WaitRequest, WriteExport,
@@ -48,7 +48,7 @@ use super::health_discovery::HealthDiscovery;
 use super::journal::{self, CertificateHolder, Journal};
 use super::leave_table::LeaveTable;
 use super::metrics;
-use super::peers::Peers;
+use super::peers::{PeerVersion, Peers};
 use super::policy_source::{PolicyState, Releases, SourceRequests};
 use super::reconciler::{Acceptances, StatusFeeds};
 use super::register::Register;
@@ -123,7 +123,10 @@ impl ControlPlane for RunningControlPlane {
         let of_mesh = of_mesh.map(FindingView::from);
         let findings = self.risk_findings.iter().cloned().chain(of_mesh).collect();
         let handshakes = self.handshakes();
-        Readiness { ready, waiting_for, policy: state.view, findings, handshakes }
+        let peers = self.peers.versions().into_iter();
+        let peers = peers.map(|PeerVersion { host, version }| PeerControlPlane { host, version });
+        let peers = peers.collect();
+        Readiness { ready, waiting_for, policy: state.view, findings, handshakes, peers }
     }
 
     fn liveness(&self) -> Result<(), ApiError> {

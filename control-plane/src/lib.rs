@@ -34,6 +34,7 @@ mod serving_table;
 mod shared_changes;
 mod sidecars;
 mod signs_of_life;
+mod single_addresses;
 mod start;
 mod state_watch;
 mod stores;

@@ -10,6 +10,7 @@
 mod nack_notes;
 mod notes;
 mod received;
+mod versions;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -32,6 +33,7 @@ use crate::audit::{Audit, AuditChunks};
 use crate::reconciler::convergence::Convergence;
 pub(crate) use nack_notes::{MAX_VERSIONS, NackNote, NackedVersionNote, ProxyNacks};
 pub(crate) use notes::{MAX_STREAMS, PeerView, ServingNote};
+pub(crate) use versions::{PeerVersion, finding as version_finding};
 
 /// How often changed notes are published.
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(500);

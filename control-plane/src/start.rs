@@ -41,7 +41,8 @@ use crate::register::Register;
 use crate::serving_table::ServingTable;
 use crate::shared_changes::SharedChanges;
 use crate::sidecars::{SERVERS, ServerContext, SidecarServers};
-use crate::state_watch::StateWatch;
+use crate::single_addresses::SingleAddresses;
+use crate::state_watch::{Replicas, StateWatch};
 use crate::stores::{Stores, host_name};
 use crate::traffic_table::TrafficTable;
 use crate::transfer::Exporter;
@@ -87,7 +88,13 @@ pub async fn start(
     shutdown: CancellationToken,
 ) -> anyhow::Result<Running> {
     let settings = &options.settings;
-    let limits = Limits { connection_age: settings.max_connection_age(), ..Limits::default() };
+    let max_proxies = settings.xds.max_proxies;
+    let max_proxies = max_proxies.map(|most| usize::try_from(most).unwrap_or(usize::MAX));
+    let limits = Limits {
+        connection_age: settings.max_connection_age(),
+        clients: max_proxies,
+        ..Limits::default()
+    };
     open_files::raise_limit(&limits);
 
     // All checks that may fail come before the first write: a failed first start leaves no state.
@@ -173,10 +180,18 @@ pub async fn start(
         peers.exchange_by(exchange);
     }
     reconciler.follow_shared(Arc::clone(&shared_changes), Arc::clone(&peers));
+    let single_addresses = Arc::<SingleAddresses>::default();
+    let replicas = Replicas {
+        hub: Arc::clone(&hub),
+        peers: Arc::clone(&peers),
+        register: Arc::clone(&register),
+        single_addresses: Arc::clone(&single_addresses),
+        max_proxies,
+    };
     let (state_watch, state_findings) = StateWatch::new(
         Arc::clone(&store),
         etcd_store.zip(exchange.clone()),
-        Arc::clone(&hub),
+        replicas,
         feeds.snapshot.clone(),
     );
     let audit = Arc::new(Audit::new(mesh.trust_domain.clone(), feeds.snapshot.clone()));
@@ -220,6 +235,7 @@ pub async fn start(
         journal.clone(),
         Arc::clone(&alarms),
         Arc::clone(&health_discovery),
+        single_addresses,
     );
     let context = ServerContext {
         listener: xds_listener,

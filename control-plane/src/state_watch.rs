@@ -1,9 +1,11 @@
 //! The watch over the control plane's own state: whether the store can be written, whether its file is in place, which
-//! records are quarantined, whether it is an older copy of itself, and whether proxies trust its authority and share its time.
+//! records are quarantined, whether it is an older copy of itself, whether proxies trust its authority and share its time, and
+//! how they spread over the control planes of the mesh.
 //!
 //! It reopens the store after a disk failure. It changes nothing else.
 
 mod etcd;
+mod replicas;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -23,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use ironmesh_catalog::text::chain;
 
 use etcd::etcd_findings;
+pub(crate) use replicas::Replicas;
 
 /// How often the state is examined.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -38,6 +41,7 @@ pub(crate) struct StateWatch {
     store: Arc<Store>,
     etcd: Option<(Arc<EtcdStore>, Arc<PeerExchange>)>,
     hub: Arc<Hub>,
+    replicas: Replicas,
     snapshot: watch::Receiver<Option<Arc<Snapshot>>>,
     outage: Option<Outage>,
     findings: watch::Sender<Vec<Finding>>,
@@ -55,12 +59,13 @@ impl StateWatch {
     pub(crate) fn new(
         store: Arc<Store>,
         etcd: Option<(Arc<EtcdStore>, Arc<PeerExchange>)>,
-        hub: Arc<Hub>,
+        replicas: Replicas,
         snapshot: watch::Receiver<Option<Arc<Snapshot>>>,
     ) -> (Self, watch::Receiver<Vec<Finding>>) {
         let findings = watch::Sender::default();
         let receiver = findings.subscribe();
-        let mut watch = Self { store, etcd, hub, snapshot, outage: None, findings };
+        let hub = Arc::clone(&replicas.hub);
+        let mut watch = Self { store, etcd, hub, replicas, snapshot, outage: None, findings };
         // The first answer to a client already has the findings of the start.
         watch.examine(Timestamp::now());
         (watch, receiver)
@@ -99,6 +104,7 @@ impl StateWatch {
         }
         found.extend(unknown_authority(&self.hub));
         found.extend(differing_clock(&self.hub));
+        found.extend(self.replicas.findings());
         self.findings.send_if_modified(|findings| {
             // Counts change all the time: only a new finding is logged.
             for finding in found.iter().filter(|one| findings.iter().all(|old| !is_same(old, one)))

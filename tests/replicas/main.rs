@@ -8,6 +8,7 @@
 
 mod azure;
 mod example;
+mod load;
 mod machine;
 mod moves;
 mod notes;

@@ -214,6 +214,10 @@ fn text(
     }
     let state = if readiness.ready { "ready" } else { "not ready" };
     let _ = writeln!(text, "control plane  {state}");
+    let peers = readiness.peers.iter().map(|peer| format!("{} ({})", peer.host, peer.version));
+    if !readiness.peers.is_empty() {
+        let _ = writeln!(text, "peers          {}", peers.collect::<Vec<_>>().join(", "));
+    }
     let policy = &readiness.policy;
     let revision = policy.revision.as_deref().unwrap_or("none");
     let from = if policy.rolled_back.is_none() {

@@ -18,6 +18,7 @@ mod store;
 mod tests;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -105,6 +106,8 @@ pub struct Certificates {
 pub struct Xds {
     /// The most age of a connection, plus or minus a tenth, if it is set ([`Settings::max_connection_age`]).
     pub max_connection_age: Option<Duration>,
+    /// The most proxies that this control plane serves, if it is set.
+    pub max_proxies: Option<u32>,
 }
 
 /// Reads the settings from `text`, the content of the file that findings name `path`. All problems are
@@ -116,6 +119,9 @@ pub fn load_settings(text: &str, path: &str) -> Result<Settings, Vec<Finding>> {
 /// The default age of a connection if there may be several control planes: a new one gets its share of the proxies within
 /// minutes.
 const CONNECTION_AGE_WITH_REPLICAS: Duration = Duration::from_secs(5 * 60);
+
+/// The range of the most proxies of a control plane. It has connections for no more.
+const MAX_PROXIES: RangeInclusive<u32> = 1..=20_000;
 
 impl Settings {
     /// The most age of a connection, plus or minus a tenth; none if it is unlimited.
@@ -300,6 +306,8 @@ fn read_xds(value: Value<'_>) -> Result<Xds, FindingReported> {
     let range = Duration::from_secs(1)..=Duration::from_secs(30 * 24 * 60 * 60);
     let max_connection_age =
         table.optional("max_connection_age", |value| duration::read(value, &range));
+    let max_proxies =
+        table.optional("max_proxies", |value| value.integer(codes::INVALID_VALUE, MAX_PROXIES));
     table.finish();
-    Ok(Xds { max_connection_age: max_connection_age? })
+    Ok(Xds { max_connection_age: max_connection_age?, max_proxies: max_proxies? })
 }

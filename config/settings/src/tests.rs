@@ -19,7 +19,7 @@ fn empty_settings_file_has_documented_defaults() {
     assert_eq!(settings.listen.admin.to_string(), "127.0.0.1:15014");
     assert_eq!(settings.certificates.service_lifetime, Duration::from_secs(86_400));
     assert_eq!(settings.trust_domain.as_str(), "mesh.internal");
-    assert_eq!(settings.xds.max_connection_age, None);
+    assert_eq!(settings.xds, Xds::default());
 }
 
 #[test]
@@ -43,6 +43,7 @@ service_lifetime = "1h 30m"
 
 [xds]
 max_connection_age = "1h"
+max_proxies = 2000
 
 [sidecar]
 class = "envoy"
@@ -57,6 +58,7 @@ class = "envoy"
     assert_eq!(settings.certificates.service_lifetime, Duration::from_secs(5400));
     assert_eq!(settings.settle, Duration::from_millis(100));
     assert_eq!(settings.xds.max_connection_age, Some(Duration::from_secs(3600)));
+    assert_eq!(settings.xds.max_proxies, Some(2000));
 }
 
 #[test]

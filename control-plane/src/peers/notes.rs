@@ -36,6 +36,9 @@ pub(crate) struct ProxyNote {
     /// Since when the proxy is connected to the control plane; none if it is not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) connected_since: Option<Timestamp>,
+    /// Whether the control plane has refused it a moment ago, because it serves as many proxies as it may.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) refused: bool,
     /// The health of its applications, as it was reported to the control plane.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) health: Vec<(ServicePort, Arc<PortHealth>)>,
@@ -75,8 +78,8 @@ pub(crate) struct ServingNote {
 /// What all peers note about a proxy.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct PeerView {
-    /// Whether the proxy is connected to a peer.
-    pub(crate) is_connected: bool,
+    /// Whether the proxy is connected to a peer, or was refused by one a moment ago: then it is not unreachable.
+    pub(crate) is_reachable: bool,
     pub(crate) health: Vec<(ServicePort, Arc<PortHealth>)>,
     /// When a report changed that health.
     pub(crate) health_at: Option<Timestamp>,

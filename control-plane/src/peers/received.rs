@@ -181,7 +181,7 @@ impl PeerNotes {
         let with_health = notes().filter(|note| !note.health.is_empty());
         let newest = with_health.max_by_key(|note| note.health_at);
         PeerView {
-            is_connected: notes().any(|note| note.connected_since.is_some()),
+            is_reachable: notes().any(|note| note.connected_since.is_some() || note.refused),
             health: newest.map(|note| note.health.clone()).unwrap_or_default(),
             health_at: newest.and_then(|note| note.health_at),
             serving: notes()

@@ -23,6 +23,8 @@ pub(super) struct ProxyLiveness {
     /// The proxies that are connected to other control planes of the mesh.
     connected_elsewhere: BTreeSet<ProxyId>,
     lost: BTreeMap<ProxyId, Lost>,
+    /// The proxies that this control plane has refused a moment ago, because it serves as many as it may: they run.
+    refused: BTreeSet<ProxyId>,
     /// Whether more proxies were disconnected than connected at the last look.
     is_mass_disconnect: bool,
     /// Whether the control plane serves proxies.
@@ -137,6 +139,11 @@ impl ProxyLiveness {
     /// proxy is at fault. After it, all have time to reconnect. `records` are those of proxies in use.
     pub(super) fn due(&mut self, records: &Records, now: Instant) -> Vec<(ProxyId, Timestamp)> {
         self.lost.retain(|id, _| records.contains_key(id));
+        for id in &self.refused {
+            if let Some(lost) = self.lost.get_mut(id) {
+                lost.counted_from = now;
+            }
+        }
         let connected = self.connected.len() + self.connected_elsewhere.len();
         let was_mass_disconnect =
             std::mem::replace(&mut self.is_mass_disconnect, self.lost.len() > connected);
@@ -162,6 +169,14 @@ impl ProxyLiveness {
         }
         self.is_news |= !due.is_empty();
         due
+    }
+
+    /// Replaces the proxies that this control plane has refused a moment ago. Returns those that are new, or no longer
+    /// among them.
+    pub(super) fn replace_refused(&mut self, refused: BTreeSet<ProxyId>) -> Vec<ProxyId> {
+        let differing = self.refused.symmetric_difference(&refused).copied().collect();
+        self.refused = refused;
+        differing
     }
 
     /// Returns proxies whose state could not be stored, so that the next pass tries again.
@@ -247,8 +262,19 @@ impl Reconciler {
                 ))
     }
 
+    /// Notes the proxies that were refused here a moment ago, and tells peers that they run.
+    fn note_refused(&mut self) {
+        let refused = self.hub.refused_clients().into_iter();
+        let refused: BTreeSet<ProxyId> =
+            refused.filter_map(|(client, _)| client.parse().ok()).collect();
+        for id in self.liveness.replace_refused(refused.clone()) {
+            self.peers.note(id, |note| note.refused = refused.contains(&id));
+        }
+    }
+
     /// Marks as unreachable the proxies that have been disconnected for long enough.
     pub(super) fn mark_unreachable(&mut self) {
+        self.note_refused();
         if !self.peers.is_current() {
             self.liveness.restart_counting(Instant::now());
             return;
@@ -347,6 +373,22 @@ mod tests {
         liveness.lost(id(3), later, then());
         liveness.note_elsewhere(id(4), true, later, then());
         assert_eq!(liveness.due(&all, later + UNREACHABLE_AFTER).len(), 2);
+    }
+
+    #[test]
+    fn refused_proxy_is_not_unreachable() {
+        let (now, all) = (Instant::now(), records(1..=3));
+        let mut liveness = ProxyLiveness::default();
+        (1..=3).for_each(|number| liveness.connected(id(number)));
+        liveness.lost(id(1), now, then());
+        assert_eq!(liveness.replace_refused([id(1)].into()), [id(1)]);
+        let later = now + UNREACHABLE_AFTER;
+        assert!(liveness.due(&all, later).is_empty());
+        assert!(liveness.replace_refused([id(1)].into()).is_empty());
+        // Its time starts again when it tries no more.
+        assert_eq!(liveness.replace_refused(BTreeSet::new()), [id(1)]);
+        assert!(liveness.due(&all, later + UNREACHABLE_AFTER / 2).is_empty());
+        assert_eq!(liveness.due(&all, later + UNREACHABLE_AFTER), [(id(1), then())]);
     }
 
     #[test]

@@ -97,12 +97,12 @@ impl Reconciler {
         }
         for id in &changed {
             let (client, view) = (id.to_string(), self.peers.view(*id));
-            let PeerView { is_connected, health_at, serving, leaving_since, returned, .. } = view;
-            self.liveness.note_elsewhere(*id, is_connected, Instant::now(), now);
+            let PeerView { is_reachable, health_at, serving, leaving_since, returned, .. } = view;
+            self.liveness.note_elsewhere(*id, is_reachable, Instant::now(), now);
             self.duplicates.note_elsewhere(*id, self.peers.streams(*id), Instant::now());
             let streams = self.hub.live_streams(&client);
             if streams.is_empty() {
-                self.follow_nacks(*id, &client, is_connected);
+                self.follow_nacks(*id, &client, self.peers.is_connected(*id));
             }
             let envoy = (self.hub.process_starts(&client), !streams.is_empty());
             let orphaned_since =
