@@ -2,7 +2,7 @@
 //!
 //! This module owns endpoints as data. It never decides whether callers use them.
 
-mod accepted_removal;
+mod acceptance;
 mod provider;
 
 use std::fmt;
@@ -19,7 +19,7 @@ use crate::locality::Locality;
 use crate::name::ServiceName;
 use crate::proxy::ProxyId;
 
-pub use accepted_removal::AcceptedRemoval;
+pub use acceptance::EndpointAcceptance;
 pub use provider::Provider;
 pub(crate) use provider::ProviderKind;
 

@@ -71,7 +71,7 @@ pub use cited::Cited;
 pub use driver_name::DriverName;
 pub use egress_rules::{EgressRuleByAddress, EgressRules, EgressRulesByHost};
 pub use endpoint::{
-    AcceptedRemoval, Application, Discovered, Endpoint, EndpointPlace, Exclusion, Health,
+    Application, Discovered, Endpoint, EndpointAcceptance, EndpointPlace, Exclusion, Health,
     KeptEndpoints, MeshEndpoint, Provider, Transport,
 };
 pub use endpoint_source::{

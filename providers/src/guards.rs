@@ -15,7 +15,7 @@ use std::sync::Arc;
 use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
 use ironmesh_catalog::{
-    AcceptedRemoval, Discovered, Endpoint, EndpointPlace, KeptEndpoints, MeshSpecification,
+    Discovered, Endpoint, EndpointAcceptance, EndpointPlace, KeptEndpoints, MeshSpecification,
     Provider, Service, ServiceName,
 };
 use jiff::Timestamp;
@@ -113,7 +113,7 @@ pub struct ProviderGuards {
     statuses: OrdMap<Source, Arc<GuardStatus>>,
     unsaved: BTreeSet<Source>,
     /// The removals that operators have accepted, at any control plane.
-    accepted: BTreeMap<ServiceName, AcceptedRemoval>,
+    accepted: BTreeMap<ServiceName, EndpointAcceptance>,
 }
 
 impl ProviderGuards {
@@ -206,7 +206,7 @@ impl ProviderGuards {
         &mut self,
         service: &ServiceName,
         now: Now,
-    ) -> Result<AcceptedRemoval, AcceptError> {
+    ) -> Result<EndpointAcceptance, AcceptError> {
         let of_it = self.guarded.iter().filter(|((_, name), _)| name == service);
         let held: Vec<_> = of_it.filter(|(_, guarded)| guarded.held.is_some()).collect();
         if held.is_empty() {
@@ -224,12 +224,16 @@ impl ProviderGuards {
             self.evaluate(source, now, true);
         }
         let left = reported.into_iter().map(|((provider, _), left)| (provider, left)).collect();
-        Ok(AcceptedRemoval { at: now.timestamp, left })
+        Ok(EndpointAcceptance { at: now.timestamp, left })
     }
 
     /// Replaces the removals that operators have accepted, at any control plane, and acts on new
     /// ones.
-    pub fn follow_accepted(&mut self, accepted: BTreeMap<ServiceName, AcceptedRemoval>, now: Now) {
+    pub fn follow_accepted(
+        &mut self,
+        accepted: BTreeMap<ServiceName, EndpointAcceptance>,
+        now: Now,
+    ) {
         let before = std::mem::replace(&mut self.accepted, accepted);
         let is_new = |name: &ServiceName| before.get(name) != self.accepted.get(name);
         let held = self.guarded.iter().filter(|(_, guarded)| guarded.held.is_some());

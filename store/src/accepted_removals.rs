@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ironmesh_catalog::{AcceptedRemoval, ServiceName, StoreError};
+use ironmesh_catalog::{EndpointAcceptance, ServiceName, StoreError};
 
 use crate::database::Failure;
 use crate::mesh_state::{MeshState, json, put, remove};
@@ -19,7 +19,7 @@ impl MeshState {
     pub fn put_accepted_removal(
         &self,
         service: &ServiceName,
-        accepted: &AcceptedRemoval,
+        accepted: &EndpointAcceptance,
     ) -> Result<(), StoreError> {
         let write = || -> Result<(), Failure> {
             let mut changes =
@@ -41,12 +41,14 @@ impl MeshState {
     /// # Errors
     ///
     /// Fails if the store cannot be read.
-    pub fn accepted_removals(&self) -> Result<BTreeMap<ServiceName, AcceptedRemoval>, StoreError> {
+    pub fn accepted_removals(
+        &self,
+    ) -> Result<BTreeMap<ServiceName, EndpointAcceptance>, StoreError> {
         let all = self.read_accepted_removals();
         all.map_err(|e| StoreError::new("read the accepted endpoint removals", e))
     }
 
-    fn read_accepted_removals(&self) -> Result<BTreeMap<ServiceName, AcceptedRemoval>, Failure> {
+    fn read_accepted_removals(&self) -> Result<BTreeMap<ServiceName, EndpointAcceptance>, Failure> {
         let all = self.records.list(ACCEPTED_REMOVALS)?;
         let read = all.into_iter().map(|(_, record)| Ok(serde_json::from_slice(&record.value)?));
         read.collect()

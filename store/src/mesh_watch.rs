@@ -15,6 +15,7 @@ use crate::tcp_accesses::TCP_ACCESSES;
 
 /// The parts of the shared state that have changed, also by this control plane.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each part changes by itself")]
 pub struct MeshChanges {
     /// Whether the authority has.
     pub authority: bool,

@@ -88,8 +88,8 @@ pub(super) fn sum(
                 continue;
             }
             match pairs.entry(key) {
-                Entry::Vacant(vacant) => {
-                    vacant.insert(one);
+                Entry::Vacant(entry) => {
+                    entry.insert(one);
                 }
                 Entry::Occupied(mut occupied) => add(occupied.get_mut(), one),
             }
@@ -131,8 +131,8 @@ impl OtherCalls {
         for more in others {
             let port = ServicePort::new(more.service.clone(), more.port);
             match self.0.entry(port) {
-                Entry::Vacant(vacant) => {
-                    vacant.insert(more);
+                Entry::Vacant(entry) => {
+                    entry.insert(more);
                 }
                 Entry::Occupied(mut occupied) => {
                     let sum = occupied.get_mut();
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(parts.iter().map(|part| part.denied.len()).sum::<usize>(), MAX_PUBLISHED);
         assert_eq!(parts.iter().flat_map(|part| &part.others).map(|one| one.count).sum::<u64>(), 6);
         assert_eq!(chunks.replace(view(1, all.clone())), [], "nothing has changed");
-        let mut more = all.clone();
+        let mut more = all;
         more[0].count += 1;
         assert_eq!(chunks.replace(view(1, more)).len(), 1);
         let emptied = chunks.replace(view(1, Vec::new()));

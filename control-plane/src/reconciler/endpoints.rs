@@ -8,7 +8,7 @@ use std::time::Duration;
 use imbl::OrdMap;
 use ironmesh_admin::ApiError;
 use ironmesh_catalog::{
-    AcceptedRemoval, Discovered, Finding, MeshSpecification, Provider, Records, ServiceName,
+    Discovered, EndpointAcceptance, Finding, MeshSpecification, Provider, Records, ServiceName,
     StoreError,
 };
 use ironmesh_providers::{
@@ -179,7 +179,7 @@ impl Endpoints {
         &mut self,
         service: &ServiceName,
         now: Now,
-    ) -> Result<AcceptedRemoval, AcceptError> {
+    ) -> Result<EndpointAcceptance, AcceptError> {
         self.guards.accept(service, now)
     }
 
@@ -189,7 +189,10 @@ impl Endpoints {
             Ok(accepted) => self.guards.follow_accepted(accepted, now),
             // The watch of the shared state begins again, and reports all of it.
             Err(error) => {
-                tracing::error!(error = chain(&error), "cannot read the accepted endpoint removals")
+                tracing::error!(
+                    error = chain(&error),
+                    "cannot read the accepted endpoint removals"
+                );
             }
         }
     }
@@ -335,7 +338,7 @@ impl Endpoints {
 #[derive(Debug)]
 pub(crate) struct Acceptance {
     pub(super) service: ServiceName,
-    pub(super) answer: oneshot::Sender<Result<AcceptedRemoval, AcceptError>>,
+    pub(super) answer: oneshot::Sender<Result<EndpointAcceptance, AcceptError>>,
 }
 
 /// The sending side of requests to accept endpoint removals.

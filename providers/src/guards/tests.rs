@@ -189,7 +189,7 @@ fn operator_accept_applies_only_to_a_held_back_removal() {
 fn removal_accepted_at_a_peer_covers_no_larger_and_no_later_one() {
     let accepted = |at: Timestamp, left| {
         let left = BTreeMap::from([(Provider::Consul, left)]);
-        BTreeMap::from([(name(), AcceptedRemoval { at, left })])
+        BTreeMap::from([(name(), EndpointAcceptance { at, left })])
     };
     let mut place = Place::new([]);
     place.sees(set(&[1, 2, 3]), true);
