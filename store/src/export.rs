@@ -21,7 +21,7 @@ pub use sealed_stream::ExportFault;
 pub use writing::{Export, ExportError, RecordSnapshot, SnapshotVisitor};
 
 /// All tables of records that control planes share.
-pub const SHARED_TABLES: [TableName; 10] = [
+pub const SHARED_TABLES: [TableName; 11] = [
     crate::mesh_state::MESH,
     crate::certificates::AUTHORITY,
     crate::certificates::SERVICE_CERTIFICATES,
