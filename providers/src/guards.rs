@@ -18,7 +18,7 @@ use ironmesh_catalog::{
     Discovered, Endpoint, EndpointAcceptance, EndpointPlace, KeptEndpoints, MeshSpecification,
     Provider, Service, ServiceName,
 };
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
 use crate::provider::{ProviderReport, ServiceReport};
@@ -26,6 +26,10 @@ pub(crate) use flaps::QUIET;
 use guarded::{Guarded, ReportContext};
 pub use shrink::ShrinkRule;
 use shrink::healthy;
+
+/// How much later than at the control plane of the operator a provider may report the removal that
+/// was accepted. Saved endpoints of a control plane that was stopped may be compared later.
+const REPORT_DELAY: SignedDuration = SignedDuration::from_mins(10);
 
 /// One provider's endpoints of one service: the key of the guards.
 pub type Source = (Provider, ServiceName);
@@ -244,16 +248,25 @@ impl ProviderGuards {
     }
 
     /// Whether an operator has accepted a removal that leaves no more than this report, after the
-    /// endpoints in use were learned. Later endpoints are not part of what was accepted.
+    /// endpoints in use were learned. Later endpoints are not part of what was accepted, nor is a
+    /// later removal of the same ones.
     fn is_accepted(
         &self,
         (provider, service): &Source,
-        learned_at: Timestamp,
+        guarded: &Guarded,
         report: &ServiceReport,
+        now: Now,
     ) -> bool {
         self.accepted.get(service).is_some_and(|accepted| {
             let left = accepted.left.get(provider);
-            learned_at < accepted.at
+            let held = guarded.held.as_ref();
+            // A provider may not report unchanged endpoints again, so the time at which they were
+            // learned does not tell which removal was accepted.
+            let is_it = now.timestamp.duration_since(accepted.at) < REPORT_DELAY
+                || held.is_some_and(|held| held.since <= accepted.at || held.is_of_saved)
+                || guarded.report.is_none();
+            is_it
+                && guarded.learned_at < accepted.at
                 && left.is_some_and(|left| healthy(&report.endpoints).count() >= *left)
         })
     }
@@ -362,7 +375,7 @@ impl ProviderGuards {
         let good = Arc::clone(&guarded.good);
         if let Some(report) = report {
             let is_authoritative = report.is_authoritative && report.stale.is_none() && !is_stale;
-            let is_accepted = is_accepted || self.is_accepted(source, guarded.learned_at, &report);
+            let is_accepted = is_accepted || self.is_accepted(source, &guarded, &report, now);
             let context = ReportContext { is_new, is_accepted, service: &service, rule: self.rule };
             guarded.take(&report, is_authoritative, context, now);
         } else if let Some(held) = &mut guarded.held {

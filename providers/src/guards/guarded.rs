@@ -43,6 +43,8 @@ pub(super) struct ShrinkHold {
     pub(super) base: Arc<Vec<Endpoint>>,
     /// The time since which the provider has been authoritative for the removal.
     pub(super) confirmed: Option<Now>,
+    /// Whether it was held back by comparison with the saved set.
+    pub(super) is_of_saved: bool,
 }
 
 /// The circumstances of a report.
@@ -67,7 +69,7 @@ impl Guarded {
         now: Now,
     ) {
         let ReportContext { is_new, is_accepted, service, rule } = context;
-        self.report = Some(Arc::clone(report));
+        let is_of_saved = self.report.replace(Arc::clone(report)).is_none() && !is_new;
         let size = healthy(&self.good).count();
         let leaving = leaving(&self.good, &report.endpoints);
         let left = healthy(&report.endpoints).count();
@@ -90,6 +92,7 @@ impl Guarded {
                 before,
                 base: Arc::clone(&self.good),
                 confirmed: None,
+                is_of_saved,
             });
             held.confirmed = is_authoritative.then(|| held.confirmed.unwrap_or(now));
             let is_over = |since: Now| now.instant >= since.instant + rule.grace;

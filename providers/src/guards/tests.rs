@@ -101,7 +101,7 @@ impl Place {
 
     fn passes(&mut self, time: Duration) {
         self.now.instant += time;
-        self.now.timestamp += jiff::SignedDuration::try_from(time).unwrap();
+        self.now.timestamp += SignedDuration::try_from(time).unwrap();
         self.advance();
     }
 
@@ -133,7 +133,7 @@ fn shrinkage_is_held_back_until_the_grace_ends() {
     assert_eq!(place.endpoints(), [1, 2, 3]);
     let held = place.held().unwrap();
     assert_eq!((held.before, held.left), (3, 0));
-    assert_eq!(held.until, Some(place.now.timestamp + jiff::SignedDuration::from_secs(60)));
+    assert_eq!(held.until, Some(place.now.timestamp + SignedDuration::from_secs(60)));
     assert_eq!(place.guards.deadline(), Some(place.now.instant + GRACE));
     // A new endpoint is used at once, and the grace period continues.
     place.passes(GRACE / 2);
@@ -212,6 +212,48 @@ fn removal_accepted_at_a_peer_covers_no_larger_and_no_later_one() {
     assert_eq!(place.endpoints(), [1, 2, 3]);
     place.sees(set(&[2]), true);
     assert_eq!((place.endpoints(), place.held()), (vec![2], None));
+}
+
+#[test]
+fn removal_accepted_at_a_peer_covers_no_removal_of_the_same_endpoints_later() {
+    let accepted = |now: Now| {
+        let left = BTreeMap::from([(Provider::Consul, 0)]);
+        BTreeMap::from([(name(), EndpointAcceptance { at: now.timestamp, left })])
+    };
+    let late = GRACE * 60;
+    // This control plane never saw the removal, and its provider reports its endpoints once.
+    let mut place = Place::new([]);
+    place.sees(set(&[1, 2, 3]), true);
+    let kept = place.kept();
+    place.passes(GRACE);
+    place.guards.follow_accepted(accepted(place.now), place.now);
+    place.passes(late);
+    place.sees(set(&[]), true);
+    assert_eq!(place.endpoints(), [1, 2, 3]);
+
+    // It held the removal back when it was accepted, and learned of that late.
+    let mut place = Place::new([]);
+    place.sees(set(&[1, 2, 3]), true);
+    place.passes(GRACE);
+    place.sees(set(&[]), false);
+    let accepted_then = accepted(place.now);
+    place.passes(late);
+    place.guards.follow_accepted(accepted_then, place.now);
+    assert_eq!((place.endpoints(), place.held()), (vec![], None));
+
+    // It was stopped meanwhile, and reads the acceptance before or after the first report.
+    for reads_first in [true, false] {
+        let mut place = Place::new(kept.clone());
+        place.passes(GRACE);
+        let accepted = accepted(place.now);
+        place.passes(late);
+        if reads_first {
+            place.guards.follow_accepted(accepted.clone(), place.now);
+        }
+        place.sees(set(&[]), true);
+        place.guards.follow_accepted(accepted, place.now);
+        assert_eq!((place.endpoints(), place.held()), (vec![], None), "{reads_first}");
+    }
 }
 
 #[test]
