@@ -38,7 +38,7 @@ pub(crate) use versions::{PeerVersion, finding as version_finding};
 /// How often changed notes are published.
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How often changed counts of denied calls are published.
+/// How often denied calls by new callers are published. Changed counts are published less often.
 const AUDIT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The longest wait for etcd at the shutdown.
@@ -230,10 +230,11 @@ impl Peers {
                         // Calls are counted all the time.
                         if published.1.elapsed() >= AUDIT_INTERVAL {
                             let changes = audit.changes();
-                            if changes != published.0 {
-                                chunks.extend(audit_chunks.replace(audit.view()));
+                            let now = Instant::now();
+                            if changes != published.0 || audit_chunks.is_behind() {
+                                chunks.extend(audit_chunks.replace(audit.view(), now));
                             }
-                            published = (changes, Instant::now());
+                            published = (changes, now);
                         }
                         for (chunk, content) in chunks {
                             set(&exchange, &mut too_large, &chunk, content);

@@ -1,21 +1,24 @@
 //! The notes of control planes about proxies: what each of them publishes.
 //!
-//! A note is soft state: it ends with its control plane. The notes of one control plane are in [`BUCKETS`] chunks, so a
+//! A note is soft state: it ends with its control plane. The notes of one control plane are in 1,024 buckets, so a
 //! change rewrites a small part of them. This module does no IO.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use ironmesh_catalog::{PortHealth, ProxyId, ServiceAccount, ServicePort};
 use ironmesh_store_etcd::MAX_CHUNK;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use super::nack_notes::{NackedVersionNote, ProxyNacks};
 
-/// The number of chunks with notes.
-const BUCKETS: u8 = 64;
+/// The bits of the id of a proxy that choose its bucket: 1,024 buckets. Each connection that begins or ends rewrites one
+/// bucket, so what they write to etcd in an hour grows with the square of the proxies, divided by the number of buckets.
+const BUCKET_BITS: u32 = 10;
 
 /// What the name of each chunk with notes begins with.
 pub(super) const PREFIX: &str = "proxies/";
@@ -124,9 +127,9 @@ pub(crate) struct PolicyNote {
 #[derive(Debug, Default)]
 pub(super) struct OwnNotes {
     notes: BTreeMap<ProxyId, ProxyNote>,
-    changed: BTreeSet<u8>,
+    changed: BTreeSet<u16>,
     /// The number of chunks of each bucket that has more than one.
-    split: BTreeMap<u8, usize>,
+    split: BTreeMap<u16, usize>,
 }
 
 impl OwnNotes {
@@ -183,9 +186,9 @@ impl OwnNotes {
     }
 
     /// The contents of the chunks of a bucket, each a map of its own.
-    fn parts(&self, number: u8) -> Vec<Vec<u8>> {
+    fn parts(&self, number: u16) -> Vec<Vec<u8>> {
         let (mut parts, mut part) = (Vec::new(), Vec::new());
-        for (id, note) in self.notes.iter().filter(|(id, _)| bucket(**id) == number) {
+        for (id, note) in self.notes.range(ids(number)) {
             // Ids and timestamps become JSON.
             let Ok(note) = serde_json::to_string(note) else { continue };
             let entry = format!("\"{id}\":{note}");
@@ -205,13 +208,61 @@ impl OwnNotes {
 }
 
 /// The name of a chunk of a bucket.
-fn chunk_name(number: u8, part: usize) -> String {
+fn chunk_name(number: u16, part: usize) -> String {
     match part {
-        0 => format!("{PREFIX}{number:02}"),
-        part => format!("{PREFIX}{number:02}.{part}"),
+        0 => format!("{PREFIX}{number:04}"),
+        part => format!("{PREFIX}{number:04}.{part}"),
     }
 }
 
-fn bucket(id: ProxyId) -> u8 {
-    id.0.as_bytes().first().copied().unwrap_or_default() % BUCKETS
+/// The bucket of a proxy, by the first bits of its id, which are random.
+fn bucket(id: ProxyId) -> u16 {
+    u16::try_from(id.0.as_u128() >> (u128::BITS - BUCKET_BITS)).unwrap_or_default()
+}
+
+/// The ids in a bucket.
+fn ids(number: u16) -> RangeInclusive<ProxyId> {
+    let first = u128::from(number) << (u128::BITS - BUCKET_BITS);
+    let last = first | (u128::MAX >> BUCKET_BITS);
+    ProxyId(Uuid::from_u128(first))..=ProxyId(Uuid::from_u128(last))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Random enough, and the same in each run.
+    fn id(number: u64) -> ProxyId {
+        let high = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        ProxyId(Uuid::from_u64_pair(high, number))
+    }
+
+    #[test]
+    fn move_of_a_proxy_rewrites_about_a_thousandth_of_the_notes() {
+        let mut notes = OwnNotes::default();
+        let connect = |notes: &mut OwnNotes, number, second| {
+            let at = Timestamp::from_second(second).unwrap();
+            notes.update(id(number), |note| note.connected_since = Some(at));
+        };
+        let size = |chunks: Vec<(String, Option<Vec<u8>>)>| -> usize {
+            chunks.into_iter().map(|(_, content)| content.unwrap().len()).sum()
+        };
+        for number in 0..10_000 {
+            connect(&mut notes, number, 1);
+        }
+        let chunks = notes.take_changed();
+        assert_eq!(chunks.len(), 1 << BUCKET_BITS);
+        let proxies: usize = chunks
+            .iter()
+            .map(|(_, content)| {
+                let content = content.as_ref().unwrap();
+                serde_json::from_slice::<BTreeMap<ProxyId, ProxyNote>>(content).unwrap().len()
+            })
+            .sum();
+        assert_eq!(proxies, 10_000, "each proxy is in one chunk");
+        let all = size(chunks);
+        connect(&mut notes, 7, 2);
+        let changed = size(notes.take_changed());
+        assert!(changed > 0 && changed * 500 < all, "{changed} of {all} bytes");
+    }
 }

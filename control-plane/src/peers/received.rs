@@ -330,7 +330,7 @@ mod tests {
         for proxy in 0..128 {
             peer.connect(proxy, Some(1));
         }
-        assert_eq!(peer.publish().len(), 64);
+        assert_eq!(peer.publish().len(), 128);
         peer.connect(7, Some(1));
         assert_eq!(peer.0.take_changed(), [], "nothing has changed");
         peer.connect(7, Some(2));
