@@ -1,9 +1,9 @@
 //! The places of clients, which [`Limits::clients`](crate::Limits::clients) bounds, and the clients that got none.
 //!
 //! A client has a place as long as it has a stream, and for [`KEPT`] afterwards: a client that connects again is never
-//! refused. A new client is refused at once, so that it tries a different server soon. If it comes back again and again,
-//! it waits for [`RETRY_DELAY`] first: otherwise clients that all servers refuse would cost one TLS handshake each, twice
-//! a second.
+//! refused. A client whose admission fails keeps none: its streams never open. A new client is refused at once, so that
+//! it tries a different server soon. If it comes back again and again, it waits for [`RETRY_DELAY`] first: otherwise
+//! clients that all servers refuse would cost one TLS handshake each, twice a second.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -44,6 +44,8 @@ struct State {
 #[derive(Debug)]
 struct HeldPlace {
     streams: usize,
+    /// Whether any of its streams has opened.
+    has_opened: bool,
     /// When its last stream ended.
     left_at: Option<Instant>,
 }
@@ -114,7 +116,7 @@ impl Hub {
         }
         state.refused.remove(client);
         let place = state.held.entry(Arc::clone(client));
-        let place = place.or_insert(HeldPlace { streams: 0, left_at: None });
+        let place = place.or_insert(HeldPlace { streams: 0, has_opened: false, left_at: None });
         (place.streams, place.left_at) = (place.streams + 1, None);
         Ok(Place { hub: Arc::clone(self), client: Arc::clone(client) })
     }
@@ -128,12 +130,23 @@ impl Hub {
     }
 }
 
+impl Place {
+    /// Marks that its stream has opened: afterwards, the client keeps the place for a while.
+    pub(crate) fn opened(&self) {
+        if let Some(place) = self.hub.places.0.lock().held.get_mut(&self.client) {
+            place.has_opened = true;
+        }
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
         let (mut state, now) = (self.hub.places.0.lock(), Instant::now());
         let Some(place) = state.held.get_mut(&self.client) else { return };
         place.streams = place.streams.saturating_sub(1);
-        if place.streams == 0 {
+        if place.streams == 0 && !place.has_opened {
+            state.held.remove(&self.client);
+        } else if place.streams == 0 {
             place.left_at = Some(now);
             state.left.push_back((now, Arc::clone(&self.client)));
         }
@@ -150,6 +163,11 @@ mod tests {
         name.into()
     }
 
+    /// A place with an open stream.
+    fn open(hub: &Arc<Hub>, name: &str, most: usize) -> Result<Place, Refused> {
+        hub.take_place(&key(name), most).inspect(Place::opened)
+    }
+
     /// The names of the refused clients.
     fn refused(hub: &Hub) -> Vec<ClientKey> {
         let mut refused: Vec<_> =
@@ -161,7 +179,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn new_client_beyond_the_limit_is_refused_until_a_place_is_free() {
         let hub = Arc::new(Hub::default());
-        let take = |name: &str| hub.take_place(&key(name), 2);
+        let take = |name: &str| open(&hub, name, 2);
         let (one, _other) = (take("one").unwrap(), take("other").unwrap());
         for _ in 0..PROMPT_ANSWERS {
             assert_eq!(take("third").unwrap_err(), Refused::Now);
@@ -187,7 +205,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn client_that_connects_again_keeps_its_place() {
         let hub = Arc::new(Hub::default());
-        let take = |name: &str| hub.take_place(&key(name), 1);
+        let take = |name: &str| open(&hub, name, 1);
         for _ in 0..3 {
             drop(take("one").unwrap());
             advance(KEPT * 9 / 10).await;
@@ -198,6 +216,20 @@ mod tests {
         assert!(take("other").is_ok());
         let state = hub.places.0.lock();
         assert_eq!((state.held.len(), state.left.len()), (1, 1), "nothing else is kept");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn client_whose_admission_fails_keeps_no_place() {
+        let hub = Arc::new(Hub::default());
+        drop(hub.take_place(&key("unclaimed"), 1).unwrap());
+        let one = open(&hub, "one", 1).unwrap();
+        // A second stream of a client with a place.
+        drop(hub.take_place(&key("one"), 1).unwrap());
+        drop(one);
+        drop(hub.take_place(&key("one"), 1).unwrap());
+        assert!(open(&hub, "other", 1).is_err(), "`one` keeps its place");
+        advance(KEPT).await;
+        assert!(open(&hub, "other", 1).is_ok());
     }
 
     #[tokio::test(start_paused = true)]

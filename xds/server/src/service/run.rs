@@ -73,7 +73,7 @@ impl Streams {
         let disconnections = self.hub.disconnections();
         let client = self.admit(peer, &node)?;
         // Before the admission is completed: a client without a place is not claimed either.
-        let _place = self.take_place(peer, &client).await?;
+        let place = self.take_place(peer, &client).await?;
         self.complete(peer, &node, &client).await?;
         let reconnect = match (V::is_fresh(&request), only) {
             (true, None) => Reconnect::Fresh,
@@ -91,6 +91,7 @@ impl Streams {
             Status::resource_exhausted(format!("this client has too many streams: the limit is {limit}"))
         });
         let mut connection = connection?;
+        place.iter().for_each(Place::opened);
         Span::current().record("client", &*connection.client);
         if disconnections.has_changed().unwrap_or(true) {
             // It may be this client, between its admission and the registration of its stream.

@@ -3,13 +3,22 @@
 use super::*;
 use crate::counters::CloseReason;
 use crate::hub::RETRY_DELAY;
+use crate::service::Completion;
 
-/// Each client has the port of its address as its name.
+/// Each client has the port of its address as its name. The admission of [`UNCLAIMED`] is never completed.
 struct ByPort;
+
+const UNCLAIMED: u16 = 3;
 
 impl Admission for ByPort {
     fn admit(&self, peer: &Peer, _: &Node) -> Result<ClientKey, StreamRejection> {
         Ok(peer.address.port().to_string().into())
+    }
+
+    fn complete<'a>(&'a self, client: &'a ClientKey, _: &'a Peer) -> Completion<'a> {
+        let is_unclaimed = **client == *UNCLAIMED.to_string();
+        let rejected = is_unclaimed.then(|| StreamRejection("the claim failed".to_owned()));
+        Box::pin(std::future::ready(rejected.map_or(Ok(()), Err)))
     }
 }
 
@@ -76,4 +85,26 @@ async fn refused_client_gets_the_reason_and_loses_its_connection() {
     // Its first client has kept its stream.
     assert_eq!(hub.streams("1"), 1);
     assert!(!end.is_finished());
+}
+
+#[tokio::test(start_paused = true)]
+async fn client_whose_admission_fails_takes_no_place() {
+    let hub = Arc::<Hub>::default();
+    for client in [UNCLAIMED, 1] {
+        let (mut requests, _end) = connect(&hub, client).await;
+        let (response, mut body) = requests.send_request(request(), false).unwrap();
+        body.send_data(FIRST_REQUEST.into(), false).unwrap();
+        let mut response = response.await.unwrap().into_body();
+        if client == UNCLAIMED {
+            assert!(response.data().await.is_none());
+            let trailers = response.trailers().await.unwrap().unwrap();
+            let status = tonic::Status::from_header_map(&trailers).unwrap();
+            assert_eq!(status.code(), tonic::Code::PermissionDenied);
+            continue;
+        }
+        while hub.streams("1") == 0 {
+            assert_eq!(hub.refused_clients(), [], "the place is free at once");
+            tokio::task::yield_now().await;
+        }
+    }
 }
