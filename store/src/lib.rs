@@ -52,6 +52,7 @@ mod seal;
 mod set_digest;
 mod tcp_accesses;
 
+pub use accepted_removals::AcceptedRemovals;
 pub use database::Store;
 pub use embedded_import::{EmbeddedImport, EmbeddedImportError};
 pub use embedded_snapshot::StoreSnapshot;

@@ -1,3 +1,4 @@
+mod accepted_removals;
 mod authentication;
 mod failures;
 mod high_water;

@@ -186,8 +186,19 @@ impl Endpoints {
     /// Reads again which removals operators have accepted, at any control plane.
     pub(super) fn reread_accepted(&mut self, now: Now) {
         match self.shared.accepted_removals() {
-            Ok(accepted) => self.guards.follow_accepted(accepted, now),
-            // The watch of the shared state begins again, and reports all of it.
+            Ok((accepted, unreadable)) => {
+                if !unreadable.is_empty() {
+                    tracing::warn!(
+                        services = unreadable.join(", "),
+                        reason = "a newer version may have stored them",
+                        action = "their removals are held back here",
+                        "unreadable acceptances of endpoint removals"
+                    );
+                }
+                self.guards.follow_accepted(accepted, now);
+            }
+            // The earlier ones hold. These are read again at the next acceptance, or with a new watch; until then, their
+            // removals are held back here.
             Err(error) => {
                 tracing::error!(
                     error = chain(&error),
