@@ -1,6 +1,6 @@
 //! The proxies whose bootstrap has one address of the control plane, by the node metadata of their last stream.
 //!
-//! If that control plane fails, they connect to no other one. Bootstraps that do not say which addresses they have are
+//! If that control plane fails, they connect to no other one. Bootstraps that do not specify their addresses are
 //! unknown, and not listed.
 
 use std::collections::BTreeMap;
@@ -27,10 +27,15 @@ impl SingleAddresses {
         };
     }
 
-    /// The finding about those of them that are enrolled; forgets the others.
-    pub(crate) fn finding(&self, records: &Records) -> Option<Finding> {
+    /// The finding about those of them that are enrolled; forgets the others. A proxy that is connected elsewhere is listed
+    /// there, or has more addresses now.
+    pub(crate) fn finding(
+        &self,
+        records: &Records,
+        is_elsewhere: impl Fn(ProxyId) -> bool,
+    ) -> Option<Finding> {
         let mut all = self.0.lock();
-        all.retain(|id, _| records.contains_key(id));
+        all.retain(|id, _| records.contains_key(id) && !is_elsewhere(*id));
         let named = all.iter().take(NAMED).filter_map(|(id, address)| {
             Some(format!("{} ({address})", records.get(id)?.display_name()))
         });
@@ -81,7 +86,7 @@ mod tests {
         };
         let records: Records = (0..15).map(record).collect();
         let addresses = SingleAddresses::default();
-        assert_eq!(addresses.finding(&records), None);
+        assert_eq!(addresses.finding(&records, |_| false), None);
         for (number, known) in [
             (0, &["10.0.0.9:15128"][..]),
             (1, &["10.0.0.9:15128", "10.0.0.8:15128"]),
@@ -93,20 +98,26 @@ mod tests {
         ] {
             addresses.note(id(number), &metadata(known));
         }
-        let found = addresses.finding(&records).unwrap();
+        let found = addresses.finding(&records, |_| false).unwrap();
         assert!(found.message.starts_with("1 proxy knows one address"), "{found}");
         assert!(found.message.ends_with("(10.0.0.9:15128)"), "{found}");
 
         // It has a new bootstrap.
         addresses.note(id(0), &metadata(&["10.0.0.9:15128", "10.0.0.8:15128"]));
-        assert_eq!(addresses.finding(&records), None);
+        assert_eq!(addresses.finding(&records, |_| false), None);
 
         for number in 0..15 {
             addresses.note(id(number), &metadata(&["10.0.0.9:15128"]));
         }
-        let found = addresses.finding(&records).unwrap();
+        let found = addresses.finding(&records, |_| false).unwrap();
         assert!(found.message.starts_with("15 proxies know") && !found.is_error(), "{found}");
         assert!(found.message.ends_with(", 5 more"), "{found}");
         assert_eq!(found.message.matches("(10.0.0.9:15128)").count(), NAMED, "{found}");
+
+        // The first ten have moved.
+        let found = addresses.finding(&records, |one| one < id(10)).unwrap();
+        assert!(found.message.starts_with("5 proxies know"), "{found}");
+        let found = addresses.finding(&records, |_| false).unwrap();
+        assert!(found.message.starts_with("5 proxies know"), "they are forgotten: {found}");
     }
 }

@@ -42,7 +42,7 @@ use crate::serving_table::ServingTable;
 use crate::shared_changes::SharedChanges;
 use crate::sidecars::{SERVERS, ServerContext, SidecarServers};
 use crate::single_addresses::SingleAddresses;
-use crate::state_watch::{Replicas, StateWatch};
+use crate::state_watch::{Replicas, Searches, StateWatch};
 use crate::stores::{Stores, host_name};
 use crate::traffic_table::TrafficTable;
 use crate::transfer::Exporter;
@@ -187,6 +187,7 @@ pub async fn start(
         register: Arc::clone(&register),
         single_addresses: Arc::clone(&single_addresses),
         max_proxies,
+        searches: Searches::default(),
     };
     let (state_watch, state_findings) = StateWatch::new(
         Arc::clone(&store),

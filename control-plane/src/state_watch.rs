@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use ironmesh_catalog::text::chain;
 
 use etcd::etcd_findings;
-pub(crate) use replicas::Replicas;
+pub(crate) use replicas::{Replicas, Searches};
 
 /// How often the state is examined.
 const INTERVAL: Duration = Duration::from_secs(1);

@@ -265,8 +265,7 @@ impl Reconciler {
     /// Notes the proxies that were refused here a moment ago, and tells peers that they run.
     fn note_refused(&mut self) {
         let refused = self.hub.refused_clients().into_iter();
-        let refused: BTreeSet<ProxyId> =
-            refused.filter_map(|(client, _)| client.parse().ok()).collect();
+        let refused: BTreeSet<ProxyId> = refused.filter_map(|client| client.parse().ok()).collect();
         for id in self.liveness.replace_refused(refused.clone()) {
             self.peers.note(id, |note| note.refused = refused.contains(&id));
         }

@@ -50,11 +50,10 @@ struct HeldPlace {
     left_at: Option<Instant>,
 }
 
-/// How often a client was refused, and when.
+/// How often a client was refused, and when last.
 #[derive(Debug, Clone, Copy)]
 struct RejectedAttempts {
     count: u32,
-    first: Instant,
     last: Instant,
 }
 
@@ -92,7 +91,7 @@ impl State {
             self.refused.retain(|_, attempts| !is_outdated(attempts));
             self.swept_at = Some(now);
         }
-        let none = RejectedAttempts { count: 0, first: now, last: now };
+        let none = RejectedAttempts { count: 0, last: now };
         let attempts = self.refused.entry(Arc::clone(client)).or_insert(none);
         if is_outdated(attempts) {
             *attempts = none;
@@ -122,11 +121,11 @@ impl Hub {
     }
 
     /// The clients that were refused within the last minute because of [`Limits::clients`](crate::Limits::clients), and
-    /// that have got no place since; each with the time since its first refusal.
-    pub fn refused_clients(&self) -> Vec<(ClientKey, Duration)> {
+    /// that have got no place since.
+    pub fn refused_clients(&self) -> Vec<ClientKey> {
         let (state, now) = (self.places.0.lock(), Instant::now());
         let counted = state.refused.iter().filter(|(_, attempts)| attempts.last + COUNTED > now);
-        counted.map(|(client, attempts)| (Arc::clone(client), now - attempts.first)).collect()
+        counted.map(|(client, _)| Arc::clone(client)).collect()
     }
 }
 
@@ -170,8 +169,7 @@ mod tests {
 
     /// The names of the refused clients.
     fn refused(hub: &Hub) -> Vec<ClientKey> {
-        let mut refused: Vec<_> =
-            hub.refused_clients().into_iter().map(|(client, _)| client).collect();
+        let mut refused = hub.refused_clients();
         refused.sort();
         refused
     }
