@@ -457,6 +457,8 @@ impl Reconciler {
                     compiler.forget(id);
                 }
                 if let Some(id) = id {
+                    // The notes of peers may have come while its last stream was open here.
+                    self.follow_nacks(id, client, news.process_starts);
                     self.convergence.send_if_modified(|convergence| {
                         convergence.depart(id, was_served, news.was_synced, now);
                         // Published with the rest of the pass.

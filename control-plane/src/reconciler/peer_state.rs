@@ -100,11 +100,12 @@ impl Reconciler {
             let PeerView { is_reachable, health_at, serving, leaving_since, returned, .. } = view;
             self.liveness.note_elsewhere(*id, is_reachable, Instant::now(), now);
             self.duplicates.note_elsewhere(*id, self.peers.streams(*id), Instant::now());
+            let process_starts = self.hub.process_starts(&client);
             let streams = self.hub.live_streams(&client);
             if streams.is_empty() {
-                self.follow_nacks(*id, &client, self.peers.is_connected(*id));
+                self.follow_nacks(*id, &client, process_starts);
             }
-            let envoy = (self.hub.process_starts(&client), !streams.is_empty());
+            let envoy = (process_starts, !streams.is_empty());
             let orphaned_since =
                 self.leaves.follow(*id, (leaving_since, &returned), envoy, Instant::now());
             if orphaned_since.is_some() {
@@ -133,8 +134,9 @@ impl Reconciler {
         self.merged_health.changed.extend(changed);
     }
 
-    /// Follows the NACKs of a proxy without a stream here. Those of one that is disconnected stay: it may come here next.
-    fn follow_nacks(&mut self, id: ProxyId, client: &str, is_connected: bool) {
+    /// Follows the NACKs of a proxy without a stream here, whose Envoy has started `process_starts` times. Those of one
+    /// that is disconnected stay: it may come here next.
+    pub(super) fn follow_nacks(&mut self, id: ProxyId, client: &str, process_starts: u64) {
         let nacked = self.peers.nacks(id).map(|nacks| nacks.nacked).unwrap_or_default();
         let is_listener = |note: &&NackNote| {
             let resource = note.resource();
@@ -144,8 +146,8 @@ impl Reconciler {
         let without = without.zip(self.register.get(id));
         let without = without.as_ref().map(|(message, record)| (message.clone(), &**record));
         self.clients.without_listener.set(client, without);
-        if is_connected {
-            let (client, process_starts) = (client.into(), self.hub.process_starts(client));
+        if self.peers.is_connected(id) {
+            let client = client.into();
             let not_again = self.nack_tracker.move_from_peer(&client, process_starts, nacked);
             self.hub.transfer_nacks(&client, not_again);
         }

@@ -410,6 +410,42 @@ fn proxy_that_moves_to_a_peer_keeps_its_nacks_and_its_fallback() {
     assert!(inactive(&mesh.harnesses[0]).is_empty());
 }
 
+// In a hot restart, the earlier process keeps its stream for a while.
+#[test]
+fn nacks_of_a_new_process_at_a_peer_replace_those_of_the_earlier_one() {
+    for is_nacked_by_the_new_one in [true, false] {
+        let mut mesh = TwoControlPlanes::open(1..2);
+        let one = mesh.harnesses.each_ref().map(|harness| harness.join(9, &["one"]))[0].id;
+        let nacked = "inbound|default/one|80";
+        let earlier = mesh.start(0, 9);
+        let ideal = earlier.set().of(Route)[nacked].version();
+        if !is_nacked_by_the_new_one {
+            earlier.nack(Route, nacked, "no such thing");
+        }
+        mesh.harnesses[0].pass();
+        let mut new = mesh.start(1, 9);
+        if is_nacked_by_the_new_one {
+            new.nack(Route, nacked, "no such thing");
+        } else {
+            new.ack_all();
+        }
+        mesh.harnesses[1].pass();
+        mesh.exchange();
+        drop(earlier);
+        mesh.harnesses[0].pass();
+        drop(new);
+        let moved = mesh.harnesses[0].returning(9);
+        mesh.harnesses[0].pass();
+        let is_ideal = moved.set().of(Route)[nacked].version() == ideal;
+        assert_eq!(is_ideal, !is_nacked_by_the_new_one);
+        let harness = &mesh.harnesses[0];
+        let inactive = harness.feeds.inactive_resources.borrow().clone();
+        assert_eq!(inactive.contains_key(&one), is_nacked_by_the_new_one, "{inactive:?}");
+        let status = harness.hub.status_of(&one.to_string()).unwrap();
+        assert_eq!(!status.nacks.is_empty(), is_nacked_by_the_new_one, "{:?}", status.nacks);
+    }
+}
+
 #[test]
 fn nacks_before_a_peer_has_the_policy_count_when_it_has() {
     let mut mesh = TwoControlPlanes::open(1..2);
