@@ -41,6 +41,8 @@ pub(super) struct Duplicates {
     elsewhere: BTreeMap<ProxyId, Vec<ProcessStream>>,
     /// The proxies whose streams at peers have changed since they were examined.
     changed: BTreeSet<ProxyId>,
+    /// Whether what is known of streams at peers was current at the last examination.
+    was_current: bool,
 }
 
 #[derive(Debug)]
@@ -97,8 +99,16 @@ impl Duplicates {
         }
     }
 
-    /// Examines the streams of `proxy`: those here, and those at peers unless what is known of these is outdated. Returns
-    /// whether its alarm has changed.
+    /// Notes whether what is known of streams at peers is current. If it is again, all of them are examined anew.
+    fn set_current(&mut self, is_current: bool) {
+        if is_current && !std::mem::replace(&mut self.was_current, is_current) {
+            self.changed.extend(self.elsewhere.keys());
+        }
+        self.was_current = is_current;
+    }
+
+    /// Examines the streams of `proxy`: those here, and those at peers unless what is known of these is outdated. Then they
+    /// raise no alarm, and end none. Returns whether its alarm has changed.
     pub(super) fn examine(
         &mut self,
         proxy: ProxyId,
@@ -119,6 +129,9 @@ impl Duplicates {
             _ => self.overlapping.remove(&proxy),
         };
         if !matches!(verdict, Verdict::TwoAddresses | Verdict::LongOverlap) {
+            if !is_current && self.elsewhere.contains_key(&proxy) {
+                return false;
+            }
             let alarm = self.alarms.remove(&proxy);
             if let Some(alarm) = &alarm {
                 let raised = alarm.finding.message.as_str();
@@ -226,6 +239,8 @@ impl Reconciler {
     /// Examines the identities whose streams have changed, here or at peers, and those whose overlap has lasted too long.
     pub(super) fn check_duplicates(&mut self, news: &[(ClientKey, ClientChange)], wall: Timestamp) {
         let now = Instant::now();
+        let is_current = self.peers.is_current();
+        self.duplicates.set_current(is_current);
         // Nearly all news are ACKs of clients with one stream.
         let mut concerned = self.duplicates.due(now);
         for (client, news) in news {
@@ -234,7 +249,7 @@ impl Reconciler {
                 concerned.insert(proxy);
             }
         }
-        let (mut is_news, is_current) = (false, self.peers.is_current());
+        let mut is_news = false;
         for proxy in concerned {
             let streams = self.hub.live_streams(&proxy.to_string());
             let record = self.register.get(proxy);
@@ -369,5 +384,33 @@ mod tests {
         assert!(duplicates.findings().is_empty() && duplicates.concerns(proxy));
         duplicates.note_elsewhere(proxy, Vec::new(), now);
         assert!(!examine(&mut duplicates, here(), true, limit) && !duplicates.concerns(proxy));
+    }
+
+    #[test]
+    fn alarm_stays_while_streams_at_peers_are_unknown() {
+        let (mut duplicates, now) = (Duplicates::default(), Instant::now());
+        let proxy = ProxyId(Uuid::from_u128(1));
+        let later = now + DEAD_STREAM + NOTE_DELAY;
+        let examine = |duplicates: &mut Duplicates, streams, is_current| {
+            duplicates.set_current(is_current);
+            let (is_due, at) = (duplicates.due(later), (later, Timestamp::UNIX_EPOCH));
+            let is_news = duplicates.examine(proxy, &proxy.into(), streams, is_current, at);
+            (is_due.contains(&proxy), is_news)
+        };
+        let here = || vec![stream("10.0.0.1:5", now)];
+        duplicates.note_elsewhere(
+            proxy,
+            vec![("10.0.0.2:6".parse().unwrap(), "cp-2".to_owned())],
+            now,
+        );
+        assert_eq!(examine(&mut duplicates, here(), true), (true, true));
+        // An ACK during an outage of etcd.
+        assert_eq!(examine(&mut duplicates, here(), false), (false, false));
+        assert_eq!((duplicates.findings().len(), duplicates.deadline()), (1, None));
+        // With the same notes after it, the streams are examined again.
+        assert_eq!(examine(&mut duplicates, Vec::new(), false), (false, false));
+        assert_eq!(examine(&mut duplicates, Vec::new(), true), (true, true));
+        assert!(duplicates.findings().is_empty());
+        assert_eq!(examine(&mut duplicates, here(), true), (false, true), "only once");
     }
 }
