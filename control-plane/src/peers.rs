@@ -1,4 +1,4 @@
-//! The other control planes of the mesh, its peers: what this one tells them of its proxies, and what they tell.
+//! The other control planes of the mesh, its peers: what this one publishes of its proxies, and what they report.
 //!
 //! It owns the notes of this control plane, and publishes them at most once a second. It decides nothing: the reconciler
 //! reads what peers note. A mesh with an embedded store has no peers.
@@ -9,6 +9,7 @@
 
 mod nack_notes;
 mod notes;
+mod readable;
 mod received;
 mod versions;
 

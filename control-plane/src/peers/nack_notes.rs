@@ -10,6 +10,7 @@ use ironmesh_xds_wire::{ResourceType, Version};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::readable::readable;
 use crate::reconciler::{InactiveResources, NackReport};
 
 /// The most resources of each kind in the note about a proxy, and the most NACKed versions of a control plane.
@@ -116,7 +117,7 @@ pub(crate) struct NackedVersionNote {
     #[serde(default)]
     pub(crate) is_disputed: bool,
     /// The NACK of one of its proxies.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "readable")]
     pub(crate) first: Option<NackNote>,
 }
 

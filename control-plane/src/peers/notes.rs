@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::nack_notes::{NackedVersionNote, ProxyNacks};
+use super::readable::{readable, readable_items};
 
 /// The bits of the id of a proxy that choose its bucket: 1,024 buckets. Each connection that begins or ends rewrites one
 /// bucket, so what they write to etcd in an hour grows with the square of the proxies, divided by the number of buckets.
@@ -65,7 +66,7 @@ pub(crate) struct ProxyNote {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) streams: Vec<SocketAddr>,
     /// The resources that are not active in it, while it is connected to the control plane.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "readable")]
     pub(crate) nacks: Option<ProxyNacks>,
 }
 
@@ -95,19 +96,20 @@ pub(crate) struct PeerView {
 
 /// What a control plane publishes of itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct ControlPlaneNote {
     /// Its host name.
     pub(crate) host: String,
     /// Its version.
     pub(crate) version: String,
     /// How far its proxies have ACKed policy; none before the first policy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "readable")]
     pub(crate) policy: Option<PolicyNote>,
     /// The shared certificates of revoked proxies, by serial number, whose successors all its proxies have ACKed.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub(crate) replaced: BTreeSet<String>,
     /// The versions that its proxies NACK, and those that proxies of peers NACK and its own do not.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "readable_items")]
     pub(crate) nacked_versions: Vec<NackedVersionNote>,
 }
 

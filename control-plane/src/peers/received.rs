@@ -10,6 +10,7 @@ use ironmesh_admin::AuditView;
 use ironmesh_catalog::ProxyId;
 use ironmesh_store_etcd::PeerStates;
 use jiff::Timestamp;
+use serde_json::Value;
 use uuid::Uuid;
 
 use super::nack_notes::{NackedVersionNote, ProxyNacks};
@@ -79,11 +80,8 @@ impl PeerNotes {
         if !name.starts_with(PREFIX) {
             return;
         }
-        // A newer version may write what this one cannot read: then it knows nothing.
-        let parse = |content: Option<&Chunk>| -> BTreeMap<ProxyId, ProxyNote> {
-            content.and_then(|content| serde_json::from_slice(content).ok()).unwrap_or_default()
-        };
-        let (old, new) = (parse(old), parse(new));
+        let proxies = |content: Option<&Chunk>| content.map(|content| parse(content));
+        let (old, new) = (proxies(old).unwrap_or_default(), proxies(new).unwrap_or_default());
         for id in old.keys().filter(|id| !new.contains_key(id)) {
             let Some(notes) = self.notes.get_mut(id) else { continue };
             if notes.get(&peer).is_none_or(|received| received.chunk != name) {
@@ -235,6 +233,19 @@ impl PeerNotes {
     }
 }
 
+/// The notes of a chunk. A different version may write some that this one cannot read: these are left out.
+fn parse(content: &[u8]) -> BTreeMap<ProxyId, ProxyNote> {
+    // Nearly always, all can be read at once.
+    if let Ok(notes) = serde_json::from_slice(content) {
+        return notes;
+    }
+    let values: BTreeMap<String, Value> = serde_json::from_slice(content).unwrap_or_default();
+    let note = |(id, value): (String, Value)| {
+        Some((id.parse().ok()?, serde_json::from_value(value).ok()?))
+    };
+    values.into_iter().filter_map(note).collect()
+}
+
 /// Whether a control plane publishes this revision of policy, and all its proxies have ACKed it.
 fn is_done(note: &ControlPlaneNote, revision: &str) -> bool {
     let done = |one: &PolicyNote| one.revision == revision && one.pending == 0;
@@ -352,6 +363,39 @@ mod tests {
             format!(r#"{{"{}":{{"connected_since":"1970-01-01T00:00:05Z","later":1}}}}"#, id(0));
         notes.receive(&chunk(&with_more));
         assert_eq!(notes.connection(id(0)), Some((at(5), "another")));
+    }
+
+    #[test]
+    fn unreadable_note_leaves_the_others_of_its_chunk() {
+        let mut notes = PeerNotes::default();
+        let connected =
+            |more: &str| format!(r#"{{"connected_since":"1970-01-01T00:00:05Z"{more}}}"#);
+        let content = format!(
+            r#"{{"{}":{},"{}":{},"{}":{{"connected_since":[]}},"later":{{}}}}"#,
+            id(0),
+            connected(""),
+            id(64),
+            connected(r#","nacks":{"since":5,"nacked":"none"}"#),
+            id(128),
+        );
+        // A version whose first NACK lacks what this version requires, and one that lacks its own name.
+        let control_plane = r#"{"host":"cp-2","nacked_versions":[
+            {"resource_type":"RDS","name":"a","version":"1","is_disputed":true,"first":{"name":"a"}},
+            {"resource_type":"RDS","version":"1"}]}"#;
+        let chunks = [("proxies/00", content.as_str()), (SELF, control_plane)];
+        let chunks = chunks.map(|(name, text)| (name.to_owned(), Arc::from(text.as_bytes())));
+        notes.receive(&Arc::new([(Uuid::from_u128(1), chunks.into())].into()));
+        for (number, expected) in
+            [(0, Some((at(5), "cp-2"))), (64, Some((at(5), "cp-2"))), (128, None)]
+        {
+            assert_eq!(notes.connection(id(number)), expected, "{number}");
+            assert_eq!(notes.nacks(id(number)), None);
+        }
+        let versions: Vec<_> = notes.nacked_versions().collect();
+        assert!(
+            matches!(&versions[..], [one] if one.is_disputed && one.first.is_none()),
+            "{versions:?}"
+        );
     }
 
     #[test]
