@@ -32,6 +32,7 @@ use received::PeerNotes;
 
 use crate::audit::{Audit, AuditChunks};
 use crate::reconciler::convergence::Convergence;
+use nack_notes::MAX_NACKS;
 pub(crate) use nack_notes::{MAX_VERSIONS, NackNote, NackedVersionNote, ProxyNacks};
 pub(crate) use notes::{MAX_STREAMS, PeerView, ServingNote};
 pub(crate) use versions::{PeerVersion, finding as version_finding};
@@ -69,6 +70,13 @@ impl Peers {
     /// Changes the note of this control plane about a proxy.
     pub(crate) fn note(&self, id: ProxyId, change: impl FnOnce(&mut ProxyNote)) {
         self.own.lock().update(id, change);
+    }
+
+    /// Whether the note of this control plane about a proxy has the NACKs that were `moved` with it.
+    pub(crate) fn has_noted_nacks(&self, id: ProxyId, moved: &[NackNote]) -> bool {
+        let own = self.own.lock();
+        let nacks = own.get(id).and_then(|note| note.nacks.as_ref());
+        nacks.is_some_and(|nacks| nacks.moved.iter().eq(moved.iter().take(MAX_NACKS)))
     }
 
     /// Removes the notes of this control plane about proxies that are not in use any more.
@@ -157,7 +165,7 @@ impl Peers {
         self.received.lock().nacked_versions().cloned().collect()
     }
 
-    /// The resources that are not active in a proxy that is connected to a peer.
+    /// The resources that are not active in a proxy that is connected to a peer; none if the peer does not know.
     pub(crate) fn nacks(&self, id: ProxyId) -> Option<ProxyNacks> {
         self.received.lock().nacks(id).cloned()
     }
@@ -165,8 +173,7 @@ impl Peers {
     /// The proxies with resources that are not active in them, each with the time since when, at peers that publish a
     /// different revision of policy, or whose proxies have not ACKed it.
     pub(crate) fn nacking(&self, revision: &str) -> Vec<(ProxyId, Timestamp)> {
-        let received = self.received.lock();
-        received.nacking(revision).map(|(id, nacks)| (id, nacks.since)).collect()
+        self.received.lock().nacking(revision).collect()
     }
 
     /// The aggregated streams of a proxy at all peers: their addresses, each with the host name of the peer.

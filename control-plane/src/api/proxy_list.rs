@@ -54,7 +54,7 @@ impl RunningControlPlane {
         if self.hub.streams(&client) == 0 {
             // The control plane to which it is connected knows, and notes NACKs alone.
             if self.peers.connection(record.id).is_some() {
-                let since = self.peers.nacks(record.id)?.since;
+                let since = self.peers.nacks(record.id)?.since?;
                 let state = SyncState::Nacked;
                 return Some(SyncView { state, since: Some(since), revision: None });
             }

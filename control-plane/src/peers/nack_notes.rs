@@ -20,26 +20,34 @@ pub(crate) const MAX_VERSIONS: usize = 32;
 /// The most bytes of a message in a note.
 const MAX_MESSAGE: usize = 512;
 
-/// The resources that are not active in a proxy.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// The resources that are not active in a proxy: empty if all are.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ProxyNacks {
-    /// Since when there are any.
-    pub(crate) since: Timestamp,
+    /// Since when there are any; none if all are active.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) since: Option<Timestamp>,
     /// The first [`MAX_NACKS`] that it NACKs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) nacked: Vec<NackNote>,
     /// The first [`MAX_NACKS`] that are withheld from it because others NACK them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) withheld: Vec<NackView>,
+    /// The first [`MAX_NACKS`] that it NACKed at a different control plane, in versions to which policy at this one does
+    /// not compile.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) moved: Vec<NackNote>,
 }
 
 impl ProxyNacks {
-    /// The note about a proxy; none if all its resources are active.
-    pub(crate) fn new(since: Timestamp, inactive: &InactiveResources) -> Option<Self> {
-        let nacked: Vec<_> = inactive.nacked.iter().take(MAX_NACKS).map(NackNote::new).collect();
-        let withheld: Vec<_> = inactive.withheld.iter().take(MAX_NACKS).map(view).collect();
-        let is_any = !nacked.is_empty() || !withheld.is_empty();
-        is_any.then_some(Self { since, nacked, withheld })
+    /// The note about a proxy. `since` is the time if there are any inactive resources.
+    pub(crate) fn new(since: Timestamp, inactive: &InactiveResources, moved: &[NackNote]) -> Self {
+        let is_any = *inactive != InactiveResources::default();
+        Self {
+            since: is_any.then_some(since),
+            nacked: inactive.nacked.iter().take(MAX_NACKS).map(NackNote::new).collect(),
+            withheld: inactive.withheld.iter().take(MAX_NACKS).map(view).collect(),
+            moved: moved.iter().take(MAX_NACKS).cloned().collect(),
+        }
     }
 }
 

@@ -65,7 +65,8 @@ pub(crate) struct ProxyNote {
     /// The addresses of its aggregated streams at the control plane, the first [`MAX_STREAMS`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) streams: Vec<SocketAddr>,
-    /// The resources that are not active in it, while it is connected to the control plane.
+    /// The resources that are not active in it, while it is connected to the control plane and has its resources. None
+    /// also if an earlier version notes nothing of them.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "readable")]
     pub(crate) nacks: Option<ProxyNacks>,
 }
@@ -149,6 +150,11 @@ impl OwnNotes {
             self.notes.insert(id, note);
         }
         self.changed.insert(bucket(id));
+    }
+
+    /// The note about a proxy, if there is any.
+    pub(super) fn get(&self, id: ProxyId) -> Option<&ProxyNote> {
+        self.notes.get(&id)
     }
 
     /// Removes the notes about proxies that are not in use any more.

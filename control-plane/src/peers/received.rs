@@ -27,7 +27,7 @@ pub(super) struct PeerNotes {
     control_planes: BTreeMap<Uuid, ControlPlaneNote>,
     /// By the control planes that have them.
     notes: BTreeMap<ProxyId, BTreeMap<Uuid, ReceivedNote>>,
-    /// The proxies with a note about NACKs.
+    /// The proxies with resources that are not active in them.
     nacking: BTreeSet<ProxyId>,
     changed: BTreeSet<ProxyId>,
     /// The denied calls of services in audit mode, by chunk.
@@ -104,8 +104,9 @@ impl PeerNotes {
     }
 
     fn note_change(&mut self, id: ProxyId) {
-        let nacks = self.of(id).any(|(_, note)| note.nacks.is_some());
-        if nacks {
+        let since = |note: &ProxyNote| note.nacks.as_ref()?.since;
+        let is_nacking = self.of(id).any(|(_, note)| since(note).is_some());
+        if is_nacking {
             self.nacking.insert(id)
         } else {
             self.nacking.remove(&id)
@@ -146,18 +147,19 @@ impl PeerNotes {
         self.control_planes.get(peer).map_or("another", |note| note.host.as_str())
     }
 
-    /// The resources that are not active in a proxy, by the note of the control plane to which it has connected last.
+    /// The resources that are not active in a proxy, by the note of the control plane to which it has connected last; none
+    /// if that does not know.
     pub(super) fn nacks(&self, id: ProxyId) -> Option<&ProxyNacks> {
         self.newest(id)?.2.nacks.as_ref()
     }
 
-    /// The proxies with resources that are not active in them, at peers that publish a different revision of policy, or
-    /// whose proxies have not ACKed it.
-    pub(super) fn nacking(&self, revision: &str) -> impl Iterator<Item = (ProxyId, &ProxyNacks)> {
+    /// The proxies with resources that are not active in them, each with the time since when, at peers that publish a
+    /// different revision of policy, or whose proxies have not ACKed it.
+    pub(super) fn nacking(&self, revision: &str) -> impl Iterator<Item = (ProxyId, Timestamp)> {
         self.nacking.iter().filter_map(move |id| {
             let (_, peer, note) = self.newest(*id)?;
             let is_done = self.control_planes.get(peer).is_some_and(|of| is_done(of, revision));
-            Some((*id, note.nacks.as_ref().filter(|_| !is_done)?))
+            Some((*id, note.nacks.as_ref().filter(|_| !is_done)?.since?))
         })
     }
 

@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::Reconciler;
-use crate::peers::{NackNote, PeerView, ServingNote};
+use crate::peers::{NackNote, PeerView, ProxyNacks, ServingNote};
 
 /// How old the connection of an Envoy is before a report that came to a peer is about it: the report takes a second or two,
 /// and may be about its predecessor. Agents repeat it every second.
@@ -137,18 +137,20 @@ impl Reconciler {
     /// Follows the NACKs of a proxy without a stream here, whose Envoy has started `process_starts` times. Those of one
     /// that is disconnected stay: it may come here next.
     pub(super) fn follow_nacks(&mut self, id: ProxyId, client: &str, process_starts: u64) {
-        let nacked = self.peers.nacks(id).map(|nacks| nacks.nacked).unwrap_or_default();
+        let nacks = self.peers.nacks(id);
         let is_listener = |note: &&NackNote| {
             let resource = note.resource();
             resource.is_some_and(|((of, _), _)| of == ResourceType::Listener) && !note.keeps_earlier
         };
-        let without = nacked.iter().find(is_listener).map(|note| note.view.message.clone());
+        let mut nacked = nacks.iter().flat_map(|nacks| &nacks.nacked);
+        let without = nacked.find(is_listener).map(|note| note.view.message.clone());
         let without = without.zip(self.register.get(id));
         let without = without.as_ref().map(|(message, record)| (message.clone(), &**record));
         self.clients.without_listener.set(client, without);
-        if self.peers.is_connected(id) {
-            let client = client.into();
-            let not_again = self.nack_tracker.move_from_peer(&client, process_starts, nacked);
+        // A peer of an earlier version does not note NACKs: it says nothing about those that came here.
+        if let Some(ProxyNacks { nacked, moved, .. }) = nacks {
+            let (client, all) = (client.into(), [nacked, moved].concat());
+            let not_again = self.nack_tracker.move_from_peer(&client, process_starts, all);
             self.hub.transfer_nacks(&client, not_again);
         }
     }

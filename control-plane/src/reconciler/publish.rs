@@ -104,8 +104,14 @@ impl Reconciler {
         }
     }
 
-    /// Publishes the resources of a proxy that are not active in it, also to peers.
-    fn publish_inactive_resources(&self, id: ProxyId, inactive: &InactiveResources) {
+    /// Publishes the resources of a proxy that are not active in it, also to peers. These also get its NACKs that count
+    /// only with other policy: it may move to one of them that has it.
+    fn publish_inactive_resources(
+        &self,
+        client: &ClientKey,
+        id: ProxyId,
+        inactive: &InactiveResources,
+    ) {
         let is_news = self.inactive_resources.send_if_modified(|all| {
             let before = if *inactive == InactiveResources::default() {
                 all.remove(&id)
@@ -114,10 +120,12 @@ impl Reconciler {
             };
             before.unwrap_or_default() != *inactive
         });
-        if is_news {
+        let moved = self.nack_tracker.moved_with(client);
+        if is_news || !self.peers.has_noted_nacks(id, moved) {
             self.peers.note(id, |note| {
-                let since = note.nacks.as_ref().map_or_else(Timestamp::now, |nacks| nacks.since);
-                note.nacks = ProxyNacks::new(since, inactive);
+                let since = note.nacks.as_ref().and_then(|nacks| nacks.since);
+                let since = since.unwrap_or_else(Timestamp::now);
+                note.nacks = Some(ProxyNacks::new(since, inactive, moved));
             });
         }
     }
@@ -133,7 +141,8 @@ impl Reconciler {
             let published = self.hub.published(client);
             let before = published.as_ref();
             let (set, inactive_resources) = self.nack_tracker.effective_set(client, config, before);
-            self.publish_inactive_resources(config.proxy.record.id, &inactive_resources);
+            let id = config.proxy.record.id;
+            self.publish_inactive_resources(client, id, &inactive_resources);
             let upstreams = &config.compiled.upstreams;
             let findings = held_ports(&config.proxy, upstreams, &inactive_resources);
             if !findings.is_empty() || self.clients.local_ports.has_held(client) {

@@ -16,8 +16,8 @@ use crate::reconciler::clients::ClientConfig;
 pub(super) type Moved = BTreeMap<ClientKey, (u64, Vec<NackNote>)>;
 
 impl NackTracker {
-    /// Replaces what is known of a client by its NACKs at a peer, to which it is connected. `process_starts` is the
-    /// count of its process starts here. Returns the NACKs that it must not be sent again.
+    /// Replaces what is known of a client by its NACKs at a peer, to which it is connected, the newest first.
+    /// `process_starts` is the count of its process starts here. Returns the NACKs that it must not be sent again.
     pub(in crate::reconciler) fn move_from_peer(
         &mut self,
         client: &ClientKey,
@@ -35,7 +35,8 @@ impl NackTracker {
             };
             Some((name, nack))
         };
-        let not_again = nacks.iter().filter_map(nack).collect();
+        // The newest NACK of a resource counts.
+        let not_again = nacks.iter().rev().filter_map(nack).collect();
         if nacks.is_empty() {
             self.moved.remove(client);
         } else {
@@ -47,6 +48,11 @@ impl NackTracker {
     /// The clients whose NACKs at a peer are kept.
     pub(in crate::reconciler) fn moved(&self) -> Vec<ClientKey> {
         self.moved.keys().cloned().collect()
+    }
+
+    /// The NACKs of a client at a peer to whose versions policy does not compile here.
+    pub(in crate::reconciler) fn moved_with(&self, client: &ClientKey) -> &[NackNote] {
+        self.moved.get(client).map_or(&[], |(_, nacks)| nacks)
     }
 
     /// Tracks the NACKs with which a client came here, once policy compiles to the versions that it NACKed.

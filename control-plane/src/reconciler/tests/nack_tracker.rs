@@ -467,6 +467,52 @@ fn nacks_before_a_peer_has_the_policy_count_when_it_has() {
 }
 
 #[test]
+fn nacks_of_other_policy_move_on_to_a_peer_that_has_it() {
+    let mut mesh = TwoControlPlanes::open(1..2);
+    let mut client = mesh.start(0, 1);
+    mesh.harnesses[0].settle(&mut [&mut client]);
+    mesh.harnesses[0].set_policy(&policy(8081));
+    client.nack(Route, "outbound-http", "no such thing");
+    mesh.harnesses[0].pass();
+    mesh.exchange();
+    drop(client);
+    mesh.harnesses[0].pass();
+    let moved = mesh.harnesses[1].returning(1);
+    mesh.harnesses[1].pass();
+    mesh.exchange();
+    let id = ProxyId(Uuid::from_u128(1));
+    let noted = mesh.peers[0].nacks(id).unwrap();
+    assert_eq!((noted.since, noted.nacked.len(), noted.moved.len()), (None, 0, 1), "{noted:?}");
+    drop(moved);
+    mesh.harnesses[1].pass();
+    let _back = mesh.harnesses[0].returning(1);
+    mesh.harnesses[0].pass();
+    let inactive = mesh.harnesses[0].feeds.inactive_resources.borrow().clone();
+    assert_eq!(inactive[&id].nacked.len(), 1, "{inactive:?}");
+}
+
+#[test]
+fn nacks_stay_while_a_peer_notes_none() {
+    let mut harness = Harness::open(&policy(8080));
+    let peers = harness.follow_peers();
+    let record = harness.join(9, &["one"]);
+    let (client, nacked) = (harness.connect(&record), "inbound|default/one|80");
+    harness.pass();
+    let ideal = client.set().of(Route)[nacked].version();
+    client.nack(Route, nacked, "no such thing");
+    harness.pass();
+    drop(client);
+    harness.pass();
+    // An earlier version notes the connection alone.
+    peers.learn("", &[], &[record.id]);
+    harness.pass();
+    let back = harness.returning(9);
+    harness.pass();
+    assert_ne!(back.set().of(Route)[nacked].version(), ideal);
+    assert_eq!(harness.feeds.inactive_resources.borrow()[&record.id].nacked.len(), 1);
+}
+
+#[test]
 fn version_that_all_proxies_of_a_peer_nack_is_withheld_until_one_acks() {
     let mut mesh = TwoControlPlanes::open(1..20);
     let clients = [(0, 1), (0, 2), (1, 3)].map(|(at, number)| mesh.start(at, number));
