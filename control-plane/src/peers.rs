@@ -128,6 +128,14 @@ impl Peers {
         self.received.lock().connection(id).is_some()
     }
 
+    /// Whether a proxy that is connected here has connected to a peer later: its stream here is half-open, or that of an
+    /// earlier process.
+    pub(crate) fn has_newer_connection(&self, id: ProxyId) -> bool {
+        let own = self.own.lock().get(id).and_then(|note| note.connected_since);
+        let received = self.received.lock();
+        own.is_some_and(|own| received.connection(id).is_some_and(|(since, _)| since > own))
+    }
+
     /// Whether there is any peer.
     pub(crate) fn is_any(&self) -> bool {
         self.received.lock().is_any()

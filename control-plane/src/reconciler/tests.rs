@@ -12,6 +12,7 @@ mod leave;
 mod local_ports;
 mod log;
 mod nack_tracker;
+mod quarantine;
 mod recorded_cost;
 mod revocation;
 mod rollout_order;

@@ -16,7 +16,7 @@ use crate::reconciler::nack_tracker::Fallback;
 
 /// Policy with two pairs: `x` may call the service `one`, and `y` the service `two`. Both services
 /// have ports 80 and `port`.
-fn policy(port: u16) -> String {
+pub(super) fn policy(port: u16) -> String {
     let pair = |caller: &str, called: &str| {
         format!(
             r#"
@@ -57,7 +57,7 @@ fn nacking(
 }
 
 /// The number of proxies from which a resource is withheld.
-fn withheld(harness: &Harness) -> usize {
+pub(super) fn withheld(harness: &Harness) -> usize {
     let inactive_resources = harness.feeds.inactive_resources.borrow();
     inactive_resources.values().filter(|one| !one.withheld.is_empty()).count()
 }
@@ -332,14 +332,14 @@ async fn running_proxy_nacking_a_listener_update_stays_a_participant() {
 }
 
 /// Two control planes of one mesh: both follow the notes of the other.
-struct TwoControlPlanes {
-    harnesses: [Harness; 2],
+pub(super) struct TwoControlPlanes {
+    pub(super) harnesses: [Harness; 2],
     peers: [Arc<Peers>; 2],
 }
 
 impl TwoControlPlanes {
     /// Both with the policy of [`policy`], and with proxies of the account `x`, which are enrolled at both.
-    fn open(numbers: std::ops::Range<u8>) -> Self {
+    pub(super) fn open(numbers: std::ops::Range<u8>) -> Self {
         let mut harnesses = [(); 2].map(|()| Harness::open(&policy(8080)));
         let peers = harnesses.each_mut().map(Harness::follow_peers);
         for number in numbers {
@@ -351,7 +351,7 @@ impl TwoControlPlanes {
     }
 
     /// Lets both learn what the other one notes, and carry it out.
-    fn exchange(&mut self) {
+    pub(super) fn exchange(&mut self) {
         for _ in 0..2 {
             for (own, other) in [(0, 1), (1, 0)] {
                 self.peers[own].learn_from(&self.peers[other]);
@@ -361,7 +361,7 @@ impl TwoControlPlanes {
     }
 
     /// Connects a proxy that has nothing to one of them.
-    fn start(&mut self, at: usize, number: u8) -> SimulatedClient {
+    pub(super) fn start(&mut self, at: usize, number: u8) -> SimulatedClient {
         let harness = &mut self.harnesses[at];
         let record = harness.register.get(ProxyId(Uuid::from_u128(number.into()))).unwrap();
         let client = harness.connect(&record);
