@@ -100,8 +100,8 @@ impl RunningControlPlane {
         }
         let active = convergence.revision().map(ToString::to_string).unwrap_or_default();
         for (id, since) in self.peers.nacking(&active) {
-            let is_there = self.hub.streams(&id.to_string()) == 0;
-            if let Some(record) = self.register.get(id).filter(|_| is_there) {
+            let is_not_here = self.hub.streams(&id.to_string()) == 0;
+            if let Some(record) = self.register.get(id).filter(|_| is_not_here) {
                 add(&|| Some(Pending::AtPeer(Arc::clone(&record), since)));
             }
         }
