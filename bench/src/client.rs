@@ -152,7 +152,7 @@ impl Client {
             .header("content-type", "application/grpc")
             .body(())?;
         let (mut response, sender) = sender.send_request(request, false)?;
-        self.totals.connects.fetch_add(1, Relaxed);
+        self.totals.connected(self.index, target);
 
         let mut stream = Stream {
             client: self,

@@ -122,6 +122,11 @@ impl Fleet {
         self.totals.is_configured(client)
     }
 
+    /// The number of clients whose last stream is to this server.
+    pub(crate) fn clients_of(&self, server: SocketAddr) -> usize {
+        self.totals.clients_of(server)
+    }
+
     /// The counts so far.
     pub fn counts(&self) -> Counts {
         self.totals.counts()

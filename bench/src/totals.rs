@@ -1,6 +1,7 @@
 //! Counters over all clients of a fleet.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -29,6 +30,8 @@ pub(crate) struct Totals {
 struct Progress {
     /// The time at which each client was configured on its current stream.
     configured: Vec<Option<Instant>>,
+    /// The server of the last stream of each client.
+    servers: Vec<Option<SocketAddr>>,
     count: usize,
     lost: u64,
     last_loss: Option<String>,
@@ -87,7 +90,8 @@ impl std::ops::Sub for Counts {
 
 impl Totals {
     pub(crate) fn new(clients: usize) -> Self {
-        let progress = Progress { configured: vec![None; clients], ..Progress::default() };
+        let (configured, servers) = (vec![None; clients], vec![None; clients]);
+        let progress = Progress { configured, servers, ..Progress::default() };
         let zero = || AtomicU64::new(0);
         Self {
             connects: zero(),
@@ -120,6 +124,19 @@ impl Totals {
         let mut progress = self.progress.lock();
         progress.configured.fill(None);
         progress.count = 0;
+    }
+
+    /// A client has opened a stream to this server.
+    pub(crate) fn connected(&self, client: usize, server: SocketAddr) {
+        self.connects.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        if let Some(slot) = self.progress.lock().servers.get_mut(client) {
+            *slot = Some(server);
+        }
+    }
+
+    /// The number of clients whose last stream is to this server.
+    pub(crate) fn clients_of(&self, server: SocketAddr) -> usize {
+        self.progress.lock().servers.iter().filter(|one| **one == Some(server)).count()
     }
 
     pub(crate) fn configured(&self, client: usize) {

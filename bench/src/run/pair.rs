@@ -65,11 +65,13 @@ pub(super) struct Pair<S> {
     pub(super) fleet: Fleet,
     /// The memory of both without connections.
     empty: u64,
+    /// The connections that ended because the first server was killed.
+    killed: u64,
 }
 
 impl<S: Server> Pair<S> {
     pub(super) fn new(servers: [S; 2], fleet: Fleet) -> anyhow::Result<Self> {
-        let mut pair = Self { servers, fleet, empty: 0 };
+        let mut pair = Self { servers, fleet, empty: 0, killed: 0 };
         pair.empty = pair.memory()?.full;
         Ok(pair)
     }
@@ -94,6 +96,24 @@ impl<S: Server> Pair<S> {
         storm(&self.fleet, &self.addresses(), &self.ids()?, true, scope).await
     }
 
+    /// The number of clients of the first server. Some that had to wait at one have gone to the other.
+    fn clients_of_first(&self) -> usize {
+        self.fleet.clients_of(self.servers[0].address())
+    }
+
+    /// Kills the first server, and returns the number of its clients.
+    pub(super) async fn kill_first(&mut self) -> anyhow::Result<usize> {
+        let clients = self.clients_of_first();
+        self.killed += clients as u64;
+        self.servers[0].kill().await?;
+        Ok(clients)
+    }
+
+    /// The connections that ended, but not because their server was killed.
+    pub(super) fn lost(&self) -> u64 {
+        self.fleet.counts().lost.saturating_sub(self.killed)
+    }
+
     /// Connects all clients again, half of them to each server.
     pub(super) async fn spread(&self, patience: Duration) -> anyhow::Result<()> {
         self.fleet.connect_to_any(&self.addresses(), false);
@@ -116,23 +136,23 @@ impl<S: Server> Pair<S> {
     }
 
     /// Kills the first server. Its clients connect to the second one, which has a change for them. Starts it again, and
-    /// spreads the clients.
+    /// spreads the clients. Returns the CPU time for each of these clients, and the resources beyond that change.
     pub(super) async fn fail_over(&mut self, scope: Scope<'_>) -> anyhow::Result<Storm> {
-        let (of_half, patience) = (Scope { clients: scope.clients / 2, ..scope }, scope.patience);
-        let [first, second] = &mut self.servers;
+        let (first, patience) = (self.clients_of_first(), scope.patience);
         let watch = self.fleet.watch(scope.cluster);
-        second.change().await?;
-        arrival(&watch, of_half).await?;
+        self.servers[1].change().await?;
+        arrival(&watch, Scope { clients: scope.clients - first, ..scope }).await?;
         self.fleet.quiet(QUIET, patience).await?;
-        let (server, counts) = ([second.id()?], self.fleet.counts());
+        let (server, before) = ([self.servers[1].id()?], self.fleet.counts());
         let (watch, cpu) = (self.fleet.watch(scope.cluster), cpu_of(&server)?);
         let begin = Instant::now();
-        first.kill().await?;
-        let time = arrival(&watch, of_half).await?.last_acked - begin;
+        let first = self.kill_first().await?;
+        let time = arrival(&watch, Scope { clients: first, ..scope }).await?.last_acked - begin;
         self.fleet.quiet(QUIET, patience).await?;
-        let cpu = cpu_of(&server)?.saturating_sub(cpu);
-        let counts = self.fleet.counts() - counts;
-        first.run_changed().await?;
+        let cpu = cpu_of(&server)?.saturating_sub(cpu) / u32::try_from(first)?.max(1);
+        let mut counts = self.fleet.counts() - before;
+        counts.resources = counts.resources.saturating_sub(first as u64);
+        self.servers[0].run_changed().await?;
         self.spread(patience).await?;
         Ok(Storm { time, cpu, counts })
     }

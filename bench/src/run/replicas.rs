@@ -80,7 +80,7 @@ impl Pair<MeasuredControlPlane> {
         let at_once =
             Scope { cluster: CHANGING, clients, among: clients, pause: Duration::ZERO, patience };
         let scope = Scope { pause: PAUSE, ..at_once };
-        let (n, half) = (count(clients as u64), clients as u64 / 2);
+        let n = count(clients as u64);
         self.connect(at_once).await?;
         self.fleet.quiet(Duration::from_secs(2), patience).await?;
         let memory = self.memory()?;
@@ -108,14 +108,14 @@ impl Pair<MeasuredControlPlane> {
         rows.push(memory_row(AFTER_CHANGES, &memory, n));
 
         rows.extend(self.idle(options, etcd).await?);
-        rows.extend(self.fail_over_unchanged(half, patience).await?);
+        rows.extend(self.fail_over_unchanged(patience).await?);
         let (mut ours, mut of_floor) = (Vec::new(), Vec::new());
         for _ in 0..options.storms {
             ours.push(self.fail_over(at_once).await?);
             of_floor.push(floor.fail_over(at_once).await?);
         }
-        let again = ours.iter().map(|storm| storm.counts.resources.saturating_sub(half)).sum();
-        let [time, cpu] = storm_rows(&Both { ours, floor: Some(of_floor) }, count(half));
+        let again = ours.iter().map(|storm| storm.counts.resources).sum();
+        let [time, cpu] = storm_rows(&Both { ours, floor: Some(of_floor) }, 1.0);
         rows.push(Row {
             work: "SIGKILL of one: its proxies' last ACK of a change at the other",
             ..time
@@ -130,8 +130,7 @@ impl Pair<MeasuredControlPlane> {
         let verified = self.fleet.verify(self.servers[1].xds(), patience).await?;
         ensure!(verified == clients, "{verified} clients were compared");
         rows.push(Row::new("proxies with exactly the second one's set at the end", "proxies", n));
-        let lost = self.fleet.counts().lost - half * (options.storms as u64 + 1);
-        rows.push(Row::new("connections that were lost and reopened", "each", count(lost)));
+        rows.push(Row::new("connections that were lost and reopened", "each", count(self.lost())));
         Ok((rows, Some(spread)))
     }
 
@@ -159,17 +158,13 @@ impl Pair<MeasuredControlPlane> {
     }
 
     /// Kills the first control plane, and starts it again after its notes have ended. Nothing changes.
-    async fn fail_over_unchanged(
-        &mut self,
-        half: u64,
-        patience: Duration,
-    ) -> anyhow::Result<[Row; 2]> {
+    async fn fail_over_unchanged(&mut self, patience: Duration) -> anyhow::Result<[Row; 2]> {
         let before = self.fleet.counts();
-        self.servers[0].kill().await?;
+        let first = self.kill_first().await? as u64;
         sleep(NOTES_END).await;
         self.fleet.all_configured(patience).await?;
         let moved = self.fleet.counts() - before;
-        ensure!(moved.connects >= half, "{} of {half} proxies moved", moved.connects);
+        ensure!(moved.connects >= first, "{} of {first} proxies moved", moved.connects);
         let before = self.fleet.counts();
         self.servers[0].run().await?;
         self.spread(patience).await?;
