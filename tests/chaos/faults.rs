@@ -1,7 +1,6 @@
 //! How faults begin and end.
 
 use std::path::Path;
-use std::time::Duration;
 
 use ironmesh_tests::process::Child;
 use rustix::process::Signal;
@@ -117,7 +116,8 @@ impl Faults {
             }
             Fault::Cut(..) | Fault::CutOneWay(..) | Fault::Isolate(_) => machines.network.cut(&[]),
             Fault::Delay { machine, .. } => {
-                machines.relays[usize::from(machine)].set_delays(Duration::ZERO, Duration::ZERO);
+                let [to_etcd, from_etcd] = Machines::distance_to_etcd(machine);
+                machines.relays[usize::from(machine)].set_delays(to_etcd, from_etcd);
             }
             Fault::Skew(_) => machines.control_planes[SKEWED].set_clock(0),
         }

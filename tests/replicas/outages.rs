@@ -1,10 +1,11 @@
 //! Control planes while etcd is down, and after it was put back to an older state.
 
+use anyhow::Context as _;
 use ironmesh_tests::xds::ProxyClient;
-use ironmesh_tests::{eventually, get_once};
+use ironmesh_tests::{ProxyOptions, eventually, get_once};
 use rustix::process::Signal;
 
-use crate::replicas::{Replicas, codes};
+use crate::replicas::{POLICY, Replicas, codes};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn outage_of_etcd_is_reported_and_ends_without_a_restart() {
@@ -75,6 +76,43 @@ async fn control_plane_that_waits_for_etcd_at_its_start_ends_on_sigterm() {
     mesh.ended().await;
     let log = mesh.log();
     assert!(log.contains("control plane stopped while it started"), "{log}");
+}
+
+/// A commit of the reconciler waits for an etcd that never answers, once. No push needs etcd.
+#[tokio::test(flavor = "multi_thread")]
+async fn policy_reaches_proxies_while_etcd_never_answers() {
+    let Some(replicas) = Replicas::start(1).await else { return };
+    let mesh = &replicas.all[0];
+    let _buyer =
+        mesh.envoy(&ProxyOptions::new("default/buyer", 31).upstream("default/store=14001")).await;
+    let acked = async || -> anyhow::Result<String> {
+        let proxies = mesh.proxies().await;
+        let sync = &proxies[0]["sync"];
+        anyhow::ensure!(sync["state"] == "synced", "{proxies}");
+        Ok(sync["revision"].as_str().context("no revision")?.to_owned())
+    };
+    let before = eventually("the buyer to be synced", &acked).await;
+    for member in 0..3 {
+        replicas.etcd.signal(member, Signal::STOP);
+    }
+    let other = POLICY.replace(
+        r#"matches = [{ name = "all" }]"#,
+        r#"matches = [{ name = "all", methods = ["GET"] }]"#,
+    );
+    assert_ne!(other, POLICY);
+    mesh.write_policy("p.toml", &other);
+    eventually("the buyer to ACK the other policy", async || {
+        let revision = acked().await?;
+        anyhow::ensure!(revision != before, "{revision}");
+        Ok(())
+    })
+    .await;
+    eventually("the outage to be reported", async || {
+        let codes = codes(mesh).await;
+        anyhow::ensure!(codes.contains(&"IM0706".to_owned()), "{codes:?}");
+        Ok(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
