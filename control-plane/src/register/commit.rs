@@ -13,7 +13,7 @@ use super::{RecordIndex, Register};
 
 /// How often a change is tried, each time on the newest records. Several control planes that write one record at once
 /// all make progress: one of their commits succeeds.
-const MAX_ATTEMPTS: usize = 8;
+const MAX_ATTEMPTS: usize = 32;
 
 impl Register {
     /// Stores the records that `change` returns for the present ones, and then shows them. After a conflict it is

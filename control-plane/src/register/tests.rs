@@ -231,7 +231,7 @@ fn unresolvable_conflict_ends_after_a_bounded_number_of_attempts() {
     });
     let error = result.unwrap_err();
     assert!(chain(&error).contains("changed concurrently"), "{}", chain(&error));
-    assert_eq!(attempts, 8);
+    assert_eq!(attempts, 32);
 }
 
 #[tokio::test(flavor = "multi_thread")]
