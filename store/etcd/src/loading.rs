@@ -21,8 +21,6 @@ use crate::worker::{PAGE, Worker};
 /// A loaded state.
 pub(crate) struct Loaded {
     pub(crate) worker: Worker,
-    /// None if etcd could not be used.
-    pub(crate) session: Option<Session>,
     pub(crate) copy: Option<LocalCopy>,
 }
 
@@ -54,10 +52,6 @@ pub(crate) async fn load(
         }
         (Err(error), _) => return Err(error),
     };
-    let session = match &condition.unavailable {
-        None => Some(cluster.session().await?),
-        Some(_) => None,
-    };
     let (cipher, mirror) = state;
     let unsaved = copy.as_ref().map(|_| Unsaved::all(&mirror));
     let shared = Shared {
@@ -69,7 +63,7 @@ pub(crate) async fn load(
         quarantined: Mutex::default(),
         has_ended: AtomicBool::new(false),
     };
-    Ok(Loaded { worker: Worker::new(Arc::new(shared), cluster, writer, revision), session, copy })
+    Ok(Loaded { worker: Worker::new(Arc::new(shared), cluster, writer, revision), copy })
 }
 
 /// The copy of this machine, and the state in it; none if it is empty.

@@ -160,11 +160,11 @@ impl EtcdStore {
         let worker = thread.spawn(move || {
             runtime.block_on(async move {
                 match Box::pin(load(options, &kek)).await {
-                    Ok(Loaded { worker, session, copy }) => {
+                    Ok(Loaded { worker, copy }) => {
                         // The key has been wiped before the first commit.
                         drop(kek);
                         if sender.send(Ok((Arc::clone(&worker.shared), copy))).is_ok() {
-                            Box::pin(worker.run(session)).await;
+                            Box::pin(worker.run()).await;
                         }
                     }
                     Err(error) => {

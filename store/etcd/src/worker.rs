@@ -80,7 +80,8 @@ impl Worker {
     }
 
     /// Works until the store is dropped.
-    pub(crate) async fn run(mut self, mut session: Option<Session>) {
+    pub(crate) async fn run(mut self) {
+        let mut session: Option<Session> = None;
         while !self.has_ended() {
             let opened = match session.take() {
                 Some(session) => Ok(session),
