@@ -31,7 +31,7 @@ impl Etcd {
         write_certificates(folder.path(), host)?;
         let log = fs_err::File::create(folder.path().join(LOG))?;
         let (clients, peers) = (format!("https://{host}:{CLIENTS}"), format!("http://{host}:2380"));
-        // The folder of the process is another one.
+        // The process runs in a different folder.
         let program = fs_err::canonicalize(program)?;
         let mut command = Command::new(&program);
         command.current_dir(folder.path()).args(["--name", "m", "--data-dir", "data"]);

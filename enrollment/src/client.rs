@@ -382,7 +382,8 @@ async fn attempt<T: DeserializeOwned>(
             let challenge = exchange.send::<(), Challenge>(Method::GET, "/v1/challenge", None);
             let challenge =
                 timeout_at(deadline, challenge).await.unwrap_or_else(|_| Err(slow()))?;
-            // Each connection serves one request, and each control plane its own challenges. The signature is bound to the server of this one.
+            // Each connection serves one request, and each control plane its own challenges. The signature is bound to the
+            // server of this one.
             let exchange = open(deadline, peer).await?;
             let request =
                 proof(identity, certificate_request, challenge.nonce, exchange.control_plane())?;

@@ -35,8 +35,8 @@ pub const SHARED_TABLES: [TableName; 11] = [
     <ironmesh_catalog::JoinToken as crate::record_table::Record>::TABLE,
 ];
 
-/// The tables whose records are made again if one is missing, by the control plane or by an operator: one that is not authentic is not exported. In any other
-/// table, it makes the export fail.
+/// The tables whose records are made again if one is missing, by the control plane or by an operator: one that is not
+/// authentic is not exported. In any other table, it makes the export fail.
 pub(crate) const REPLACEABLE_TABLES: [TableName; 4] = [
     crate::certificates::SERVICE_CERTIFICATES,
     crate::mesh_state::REVOCATION_LISTS,

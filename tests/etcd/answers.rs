@@ -17,6 +17,8 @@ pub(crate) enum Mode {
     WithholdAnswers,
     /// Connections end, and new ones too.
     Refuse,
+    /// After the next connection, nothing listens.
+    ForwardOne,
 }
 
 #[derive(Debug)]
@@ -29,7 +31,7 @@ pub(crate) struct Answers {
 impl Answers {
     /// Starts a relay in front of the etcd at `target`.
     pub(crate) async fn start(target: SocketAddr) -> Self {
-        let listener = TcpListener::bind((target.ip(), 0)).await.unwrap();
+        let mut listener = TcpListener::bind((target.ip(), 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let mode = Arc::new(watch::Sender::new(Mode::Forward));
         let modes = Arc::clone(&mode);
@@ -38,12 +40,19 @@ impl Answers {
             let mut open = Vec::new();
             loop {
                 let (client, _) = listener.accept().await.unwrap();
-                if *modes.borrow() == Mode::Refuse {
+                let accepted_in = *modes.borrow();
+                if accepted_in == Mode::Refuse {
                     continue;
                 }
                 let Ok(etcd) = TcpStream::connect(target).await else { continue };
                 let relayed = relay(client, etcd, modes.subscribe());
                 open.push(AbortOnDropHandle::new(tokio::spawn(relayed)));
+                if accepted_in == Mode::ForwardOne {
+                    drop(listener);
+                    let mut modes = modes.subscribe();
+                    let _ = modes.wait_for(|mode| *mode != Mode::ForwardOne).await;
+                    listener = TcpListener::bind(address).await.unwrap();
+                }
             }
         });
         Self { address, mode, _task: AbortOnDropHandle::new(task) }

@@ -174,6 +174,23 @@ async fn commits_of_two_stores_conflict_by_version_and_reach_both() {
     assert_eq!(one.condition(), ironmesh_store_etcd::StoreCondition::default());
 }
 
+/// A member that ends after the store was read is an outage as any other.
+#[tokio::test(flavor = "multi_thread")]
+async fn store_opens_although_etcd_ends_after_it_was_read() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let key = Key::new();
+    key.init(&etcd);
+    let relay = Answers::start(etcd.socket(0)).await;
+    relay.set(Mode::ForwardOne);
+    let store = key.open(relay.endpoint());
+    eventually("the outage to be reported", async || {
+        store.condition().unavailable.map(drop).ok_or("none")
+    })
+    .await;
+    relay.set(Mode::Forward);
+    eventually("etcd to be usable", async || put(&store, "a", "1").map(drop)).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn commit_with_a_lost_answer_is_stored_once() {
     let Some(etcd) = Etcd::start().await else { return };

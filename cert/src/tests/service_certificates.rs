@@ -297,7 +297,7 @@ fn certificate_of_a_faster_control_plane_is_used_by_both() {
 
 /// One of the two clocks is wrong, and neither control plane can know which.
 #[test]
-fn clocks_that_differ_cost_one_renewal_for_each_third_of_the_lifetime() {
+fn differing_clocks_renew_once_for_each_third_of_the_lifetime() {
     for ahead in [6, 12, 20, 23] {
         let mut mesh = Mesh::new();
         let mut other = ServiceCertificates::open(mesh.store.clone()).unwrap();

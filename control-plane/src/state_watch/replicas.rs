@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn search_of_a_proxy_begins_again_after_a_different_control_plane_served_it() {
+    fn search_begins_again_after_service_elsewhere() {
         let (mut searches, begin) = (Searches::default(), Instant::now());
         let refused = BTreeSet::from([id(1), id(2)]);
         let mut unserved = |second, elsewhere: &[u128]| {

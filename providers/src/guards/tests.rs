@@ -215,7 +215,7 @@ fn removal_accepted_at_a_peer_covers_no_larger_and_no_later_one() {
 }
 
 #[test]
-fn removal_accepted_at_a_peer_covers_no_removal_of_the_same_endpoints_later() {
+fn acceptance_at_a_peer_ends_before_a_later_removal() {
     let accepted = |now: Now| {
         let left = BTreeMap::from([(Provider::Consul, 0)]);
         BTreeMap::from([(name(), EndpointAcceptance { at: now.timestamp, left })])

@@ -252,7 +252,7 @@ fn store_that_exists_is_never_imported_into() {
 }
 
 #[test]
-fn of_imports_that_begin_at_once_one_runs() {
+fn second_concurrent_import_is_rejected() {
     const IMPORTS: usize = 8;
     let folder = Folder::new();
     let (_store, path) = folder.export(20);

@@ -513,7 +513,7 @@ fn nacks_stay_while_a_peer_notes_none() {
 }
 
 #[test]
-fn version_that_all_proxies_of_a_peer_nack_is_withheld_until_one_acks() {
+fn version_nacked_by_all_proxies_of_a_peer_is_withheld_until_an_ack() {
     let mut mesh = TwoControlPlanes::open(1..20);
     let clients = [(0, 1), (0, 2), (1, 3)].map(|(at, number)| mesh.start(at, number));
     for client in &clients {

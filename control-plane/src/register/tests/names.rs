@@ -132,7 +132,7 @@ fn name_of_a_revoked_proxy_is_given_again_and_ends_with_the_record() {
 }
 
 #[test]
-fn expired_proxy_whose_name_was_given_away_has_no_name_after_its_renewal() {
+fn renewed_proxy_lacks_a_name_given_to_another_proxy() {
     let now = Timestamp::now();
     let (_folder, store, [one, other]) = registers(now);
     one.add(named(1, "vm1", now)).unwrap();

@@ -33,7 +33,7 @@ pub(super) struct Places(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    held: HashMap<ClientKey, HeldPlace>,
+    held: HashMap<ClientKey, PlaceState>,
     /// The clients whose last stream has ended, and when.
     left: VecDeque<(Instant, ClientKey)>,
     refused: HashMap<ClientKey, RejectedAttempts>,
@@ -42,7 +42,7 @@ struct State {
 }
 
 #[derive(Debug)]
-struct HeldPlace {
+struct PlaceState {
     streams: usize,
     /// Whether any of its streams has opened.
     has_opened: bool,
@@ -115,7 +115,7 @@ impl Hub {
         }
         state.refused.remove(client);
         let place = state.held.entry(Arc::clone(client));
-        let place = place.or_insert(HeldPlace { streams: 0, has_opened: false, left_at: None });
+        let place = place.or_insert(PlaceState { streams: 0, has_opened: false, left_at: None });
         (place.streams, place.left_at) = (place.streams + 1, None);
         Ok(Place { hub: Arc::clone(self), client: Arc::clone(client) })
     }
