@@ -2,6 +2,19 @@
 
 mod error;
 mod exchange;
+/// A query in the form of a URL.
+fn query_string(query: &JournalQuery) -> String {
+    let JournalQuery { since, kind, limit, after, before } = query;
+    let parts = [
+        since.map(|since| format!("since={since}")),
+        kind.map(|kind| format!("kind={kind}")),
+        limit.map(|limit| format!("limit={limit}")),
+        after.map(|after| format!("after={after}")),
+        before.map(|before| format!("before={before}")),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join("&")
+}
+
 #[cfg(test)]
 mod tests;
 mod until_synced;
@@ -16,26 +29,26 @@ use ironmesh_analysis::verdict::{EgressQuestion, EgressVerdict, IngressQuestion,
 use ironmesh_analysis::{Question, Verdict};
 use ironmesh_catalog::{JournalQuery, ServiceName, TokenId};
 
-use crate::api::{Readiness, RevisionList, RollbackRequest, RolledBack};
-use crate::audit::AuditView;
-use crate::certificates::CertificateList;
-use crate::convergence::{ConvergenceView, WaitAnswer, WaitRequest};
-use crate::endpoints::{AcceptedEndpoints, EndpointList};
-use crate::enrollment::{BootstrapRequest, BootstrapResponse};
-use crate::journal::{JournalPage, MAX_JOURNAL_PAGE, query_string};
-use crate::plan::{Plan, PlanRequest};
-use crate::proxies::{MAX_PROXY_PAGE, ProxyPage, ProxyQuery};
-use crate::proxy_detail::{ProxyConfig, ProxyDetail};
-use crate::releases::{Applied, ApplyRequest, MAX_APPLY, too_large};
-use crate::removals::{AcceptRemovalRequest, AcceptedRemoval};
-use crate::revocation::{RevokeRequest, RevokedProxies};
-use crate::tokens::{
+pub use error::ClientError;
+use exchange::{broken, decode};
+use ironmesh_api::AuditView;
+use ironmesh_api::CertificateList;
+use ironmesh_api::TrafficView;
+use ironmesh_api::{AcceptRemovalRequest, AcceptedRemoval};
+use ironmesh_api::{AcceptedEndpoints, EndpointList};
+use ironmesh_api::{Applied, ApplyRequest, MAX_APPLY, apply_too_large};
+use ironmesh_api::{BootstrapRequest, BootstrapResponse};
+use ironmesh_api::{
     ChangedServices, CreatedTokens, RevokeTokenRequest, ServicesRequest, TokenList, TokenRequest,
     TokenView,
 };
-use crate::traffic::TrafficView;
-pub use error::ClientError;
-use exchange::{broken, decode};
+use ironmesh_api::{ConvergenceView, WaitAnswer, WaitRequest};
+use ironmesh_api::{JournalPage, MAX_JOURNAL_PAGE};
+use ironmesh_api::{MAX_PROXY_PAGE, ProxyPage, ProxyQuery};
+use ironmesh_api::{Plan, PlanRequest};
+use ironmesh_api::{ProxyConfig, ProxyDetail};
+use ironmesh_api::{Readiness, RevisionList, RollbackRequest, RolledBack};
+use ironmesh_api::{RevokeRequest, RevokedProxies};
 
 /// The time limit of reads and of `/healthz`. A control plane that takes longer hangs, is stopped, or is overloaded.
 const LIMIT: Duration = Duration::from_secs(3);
@@ -242,7 +255,7 @@ impl Client {
         // The server would close the connection, perhaps before its answer is read.
         let bytes = serde_json::to_vec(request).map_err(broken)?.len();
         if bytes > MAX_APPLY {
-            return Err(ClientError::Rejected(too_large()));
+            return Err(ClientError::Rejected(apply_too_large()));
         }
         let path = "/v1/policy/apply";
         decode(self.exchange(Method::POST, path, Some(request), APPLY_LIMIT).await?)

@@ -5,6 +5,7 @@ mod control_plane;
 mod export;
 mod handlers;
 mod host;
+mod operator;
 mod read_queue;
 #[cfg(test)]
 mod tests;
@@ -24,9 +25,6 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::time::timeout;
 use tracing::Instrument;
 
-use crate::journal::Operator;
-use crate::plan::MAX_PLAN;
-use crate::releases::MAX_APPLY;
 pub use control_plane::{ApiError, Cancellation, ControlPlane, NextChange, WriteExport};
 use export::Exports;
 use handlers::{
@@ -36,6 +34,9 @@ use handlers::{
     readyz_without_lines, revoke, revoke_one, revoke_token, roll_back, set_services, tokens,
     traffic,
 };
+use ironmesh_api::MAX_APPLY;
+use ironmesh_api::MAX_PLAN;
+pub use operator::Operator;
 use read_queue::ReadQueue;
 
 type Shared = Arc<dyn ControlPlane>;

@@ -1,6 +1,6 @@
 //! `ironmesh cert`: the certificates of the mesh, as a list and as a summary.
 
-use ironmesh_admin::CertificateList;
+use ironmesh_api::CertificateList;
 use ironmesh_views::certificates::{narrow, summary_text, wide};
 use jiff::Timestamp;
 
@@ -44,7 +44,7 @@ fn status(list: &CertificateList, output: Output) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use ironmesh_admin::{CertificateKind, CertificateProblem, CertificateUse, CertificateView};
+    use ironmesh_api::{CertificateKind, CertificateProblem, CertificateUse, CertificateView};
 
     use super::*;
     use crate::exit;

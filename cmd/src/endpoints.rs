@@ -2,7 +2,7 @@
 
 mod watch;
 
-use ironmesh_admin::AcceptedEndpoints;
+use ironmesh_api::AcceptedEndpoints;
 use ironmesh_views::endpoints::text;
 use jiff::Timestamp;
 

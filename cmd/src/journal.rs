@@ -2,7 +2,7 @@
 
 mod follow;
 
-use ironmesh_admin::JournalPage;
+use ironmesh_api::JournalPage;
 use ironmesh_catalog::JournalQuery;
 use jiff::Timestamp;
 

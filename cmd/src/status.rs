@@ -2,7 +2,7 @@
 
 mod connection;
 
-use ironmesh_admin::ProxyQuery;
+use ironmesh_api::ProxyQuery;
 use ironmesh_views::status::{Status, by_state};
 use jiff::Timestamp;
 use serde_json::json;

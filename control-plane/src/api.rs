@@ -14,19 +14,19 @@ mod traffic;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ironmesh_admin::{
-    AcceptRemovalRequest, AcceptedEndpoints, AcceptedRemoval, ApiError, Applied, ApplyRequest,
-    AuditView, BootstrapRequest, BootstrapResponse, Cancellation, CertificateList, ChangedServices,
-    ControlPlane, ConvergenceView, CreatedTokens, EndpointList, FindingView, HandshakesView,
-    JournalPage, MAX_REASON, NextChange, Operator, PeerControlPlane, Plan, PlanRequest, PolicyView,
-    ProxyConfig, ProxyDetail, ProxyPage, ProxyQuery, Readiness, RejectedAddress, RejectedHandshake,
-    RevisionList, RevisionView, RevokeRequest, RevokeTokenRequest, RevokedProxies, RollbackRequest,
-    RolledBack, ServicesRequest, TokenList, TokenRequest, TokenView, TrafficView, WaitAnswer,
-    WaitRequest, WriteExport,
-};
+use ironmesh_admin::{ApiError, Cancellation, ControlPlane, NextChange, Operator, WriteExport};
 use ironmesh_analysis::verdict::{
     EgressQuestion, EgressVerdict, IngressQuestion, IngressVerdict, Question, Verdict,
     VerdictBasis, egress_verdict, ingress_verdict, verdict,
+};
+use ironmesh_api::{
+    AcceptRemovalRequest, AcceptedEndpoints, AcceptedRemoval, Applied, ApplyRequest, AuditView,
+    BootstrapRequest, BootstrapResponse, CertificateList, ChangedServices, ConvergenceView,
+    CreatedTokens, EndpointList, FindingView, HandshakesView, JournalPage, MAX_REASON,
+    PeerControlPlane, Plan, PlanRequest, PolicyView, ProxyConfig, ProxyDetail, ProxyPage,
+    ProxyQuery, Readiness, RejectedAddress, RejectedHandshake, RevisionList, RevisionView,
+    RevokeRequest, RevokeTokenRequest, RevokedProxies, RollbackRequest, RolledBack,
+    ServicesRequest, TokenList, TokenRequest, TokenView, TrafficView, WaitAnswer, WaitRequest,
 };
 use ironmesh_catalog::{
     DriverName, Finding, JournalKind, JournalQuery, Mesh, PolicyRecord, PolicyRevision,

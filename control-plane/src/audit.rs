@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ironmesh_admin::{AuditView, OthersView};
+use ironmesh_api::{AuditView, OthersView};
 use ironmesh_catalog::{
     JoinRecord, ProxyId, ServiceAccount, ServicePort, Snapshot, SpiffeId, TrustDomain,
 };

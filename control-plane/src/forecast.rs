@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use imbl::OrdMap;
-use ironmesh_admin::{FieldChange, FindingView, Plan, PlannedProxy, ProxyGroup, ResourceChange};
 use ironmesh_analysis::Difference;
 use ironmesh_analysis::verdict::VerdictBasis;
+use ironmesh_api::{FieldChange, FindingView, Plan, PlannedProxy, ProxyGroup, ResourceChange};
 use ironmesh_catalog::{
     CertificateHistory, Inputs, MeshSpecification, Proxy, Records, Removals, Secret,
     ServiceAccount, ServiceCertificate, ServicePort, Snapshot,

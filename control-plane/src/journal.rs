@@ -16,7 +16,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-use ironmesh_admin::{ApiError, JournalPage, MAX_JOURNAL_PAGE};
+use ironmesh_admin::ApiError;
+use ironmesh_api::{JournalPage, MAX_JOURNAL_PAGE};
 use ironmesh_catalog::text::chain;
 use ironmesh_catalog::{
     Actor, JoinRecord, JournalEntry, JournalKind, JournalOutcome, JournalQuery, JournalSubject,

@@ -18,7 +18,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use ironmesh_admin::AuditView;
+use ironmesh_api::AuditView;
 use ironmesh_catalog::{PolicyRevision, ProxyId, ServicePort};
 use ironmesh_store_etcd::{MAX_CHUNK, PeerExchange};
 use jiff::Timestamp;

@@ -15,7 +15,7 @@ mod source;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ironmesh_admin::{FindingView, PolicyView};
+use ironmesh_api::{FindingView, PolicyView};
 use ironmesh_catalog::{
     Finding, MeshSpecification, PolicyPin, PolicyRecord, PolicyRevision, StoreError,
 };

@@ -12,7 +12,7 @@ const MAY_IMPORT_ALL: &[&str] = &["ironmesh", "ironmesh-tests", "xtask"];
 
 /// The workspace crates that each other crate may import.
 const ALLOWED_EDGES: &[(&str, &[&str])] = &[
-    ("ironmesh-admin", &["ironmesh-analysis", "ironmesh-catalog"]),
+    ("ironmesh-admin", &["ironmesh-analysis", "ironmesh-api", "ironmesh-catalog"]),
     // It writes the files that `proxy bootstrap` writes, and enrolls and renews by the machines' API. It serves Envoy's
     // messages by SDS, which `ironmesh-xds-wire` alone may name.
     (
@@ -30,12 +30,14 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     // It knows processes of Envoy and the versions of programs: the agent passes in what to run, and the leave request.
     ("ironmesh-agent-envoy", &["ironmesh-sidecar"]),
     ("ironmesh-analysis", &["ironmesh-catalog"]),
+    ("ironmesh-api", &["ironmesh-analysis", "ironmesh-catalog"]),
     // The baseline server (`floor`) uses the control plane's TLS code, and an authority for it.
     // The admin API's client makes the operators' requests.
     (
         "ironmesh-bench",
         &[
             "ironmesh-admin",
+            "ironmesh-api",
             "ironmesh-catalog",
             "ironmesh-cert",
             "ironmesh-enrollment",
@@ -64,6 +66,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
         "ironmesh-control-plane",
         &[
             "ironmesh-admin",
+            "ironmesh-api",
             "ironmesh-analysis",
             "ironmesh-catalog",
             "ironmesh-cert",
@@ -113,7 +116,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     // It writes the answers of the API as text.
     (
         "ironmesh-views",
-        &["ironmesh-admin", "ironmesh-analysis", "ironmesh-catalog", "ironmesh-terminal"],
+        &["ironmesh-analysis", "ironmesh-api", "ironmesh-catalog", "ironmesh-terminal"],
     ),
     // The ports and the cluster that a bootstrap has, to which resources refer.
     ("ironmesh-xds-compile", &["ironmesh-catalog", "ironmesh-sidecar", "ironmesh-xds-wire"]),
@@ -144,11 +147,13 @@ const RESERVED: &[(&str, &[&str], &str)] = &[
 /// The crates without IO, and the dependencies that they may not name.
 const PURE: &[&str] = &[
     "ironmesh-analysis",
+    "ironmesh-api",
     "ironmesh-catalog",
     "ironmesh-config-language",
     "ironmesh-config-settings",
     "ironmesh-sidecar",
     "ironmesh-xds-compile",
+    "ironmesh-views",
 ];
 const IO: &[&str] = &[
     "tokio",

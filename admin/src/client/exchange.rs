@@ -16,8 +16,8 @@ use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::{Client, ClientError, LIMIT, LONG_LIMIT};
-use crate::api::ErrorBody;
 use crate::socket_path::check_socket_path;
+use ironmesh_api::ErrorBody;
 
 /// The pause between two checks of `/healthz` during a request.
 const PROBE_INTERVAL: Duration = Duration::from_millis(500);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::{Client, ClientError};
-use crate::convergence::{MAX_WAIT, WaitAnswer, WaitOutcome, WaitRequest};
+use ironmesh_api::{MAX_WAIT, WaitAnswer, WaitOutcome, WaitRequest};
 
 /// The pause before the next attempt to reach a control plane that restarts.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(200);

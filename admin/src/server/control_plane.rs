@@ -11,24 +11,25 @@ use ironmesh_analysis::verdict::{EgressQuestion, EgressVerdict, IngressQuestion,
 use ironmesh_analysis::{Question, Verdict};
 use ironmesh_catalog::{JournalQuery, ServiceName, TokenId};
 
-use crate::api::{ErrorBody, Readiness, RevisionList, RollbackRequest, RolledBack};
-use crate::audit::AuditView;
-use crate::certificates::CertificateList;
-use crate::convergence::{ConvergenceView, WaitAnswer, WaitRequest};
-use crate::endpoints::{AcceptedEndpoints, EndpointList};
-use crate::enrollment::{BootstrapRequest, BootstrapResponse};
-use crate::journal::{JournalPage, Operator};
-use crate::plan::{Plan, PlanRequest};
-use crate::proxies::{ProxyPage, ProxyQuery};
-use crate::proxy_detail::{ProxyConfig, ProxyDetail};
-use crate::releases::{Applied, ApplyRequest};
-use crate::removals::{AcceptRemovalRequest, AcceptedRemoval};
-use crate::revocation::{RevokeRequest, RevokedProxies};
-use crate::tokens::{
+use crate::server::Operator;
+use ironmesh_api::AuditView;
+use ironmesh_api::CertificateList;
+use ironmesh_api::JournalPage;
+use ironmesh_api::TrafficView;
+use ironmesh_api::{AcceptRemovalRequest, AcceptedRemoval};
+use ironmesh_api::{AcceptedEndpoints, EndpointList};
+use ironmesh_api::{Applied, ApplyRequest};
+use ironmesh_api::{BootstrapRequest, BootstrapResponse};
+use ironmesh_api::{
     ChangedServices, CreatedTokens, RevokeTokenRequest, ServicesRequest, TokenList, TokenRequest,
     TokenView,
 };
-use crate::traffic::TrafficView;
+use ironmesh_api::{ConvergenceView, WaitAnswer, WaitRequest};
+use ironmesh_api::{ErrorBody, Readiness, RevisionList, RollbackRequest, RolledBack};
+use ironmesh_api::{Plan, PlanRequest};
+use ironmesh_api::{ProxyConfig, ProxyDetail};
+use ironmesh_api::{ProxyPage, ProxyQuery};
+use ironmesh_api::{RevokeRequest, RevokedProxies};
 
 /// The interface of a running control plane for the admin API.
 pub trait ControlPlane: Send + Sync + 'static {

@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::read_queue::blocking;
 use super::{ApiError, Shared, WriteExport};
-use crate::journal::Operator;
+use crate::server::Operator;
 
 /// How long an export may take: it keeps a snapshot of the store.
 const EXPORT_LIMIT: Duration = Duration::from_secs(600);

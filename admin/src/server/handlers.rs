@@ -17,16 +17,16 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::read_queue::{JsonBody, ReadQueue, blocking};
 use super::{ApiError, Cancellation, ControlPlane, Shared};
-use crate::api::{Readiness, RollbackRequest};
-use crate::convergence::{MAX_WAIT, WaitOutcome, WaitRequest};
-use crate::enrollment::BootstrapRequest;
-use crate::journal::Operator;
-use crate::plan::PlanRequest;
-use crate::proxies::ProxyQuery;
-use crate::releases::{ApplyRequest, too_large};
-use crate::removals::AcceptRemovalRequest;
-use crate::revocation::RevokeRequest;
-use crate::tokens::{RevokeTokenRequest, ServicesRequest, TokenRequest};
+use crate::server::Operator;
+use ironmesh_api::AcceptRemovalRequest;
+use ironmesh_api::BootstrapRequest;
+use ironmesh_api::PlanRequest;
+use ironmesh_api::ProxyQuery;
+use ironmesh_api::RevokeRequest;
+use ironmesh_api::{ApplyRequest, apply_too_large};
+use ironmesh_api::{MAX_WAIT, WaitOutcome, WaitRequest};
+use ironmesh_api::{Readiness, RollbackRequest};
+use ironmesh_api::{RevokeTokenRequest, ServicesRequest, TokenRequest};
 
 /// The most requests that wait for a policy revision at once.
 const MAX_WAITS: usize = 32;
@@ -169,7 +169,7 @@ pub(super) async fn apply(
 ) -> Result<JsonBody, ApiError> {
     let Json(request) = request.map_err(|rejection| {
         let is_too_large = rejection.status() == StatusCode::PAYLOAD_TOO_LARGE;
-        ApiError::BadRequest(if is_too_large { too_large() } else { rejection.body_text() })
+        ApiError::BadRequest(if is_too_large { apply_too_large() } else { rejection.body_text() })
     })?;
     blocking(move || JsonBody::encode(&control_plane.apply(operator, request)?)).await
 }

@@ -13,7 +13,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use crate::api::ErrorBody;
+use ironmesh_api::ErrorBody;
 
 /// The allowed names besides addresses and `localhost`, in lower case.
 pub(super) type Names = Arc<[String]>;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use ironmesh_admin::TokenRequest;
+use ironmesh_api::TokenRequest;
 use ironmesh_catalog::{Domain, Labels, Locality, Secret, TrustBundle, TrustDomain};
 use ironmesh_cert::generate_proxy_key_and_csr;
 use ironmesh_enrollment::{

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use ironmesh_admin::{Client, MAX_PROXY_PAGE, MAX_WAIT, ProxyQuery, WaitOutcome, WaitRequest};
+use ironmesh_admin::Client;
+use ironmesh_api::{MAX_PROXY_PAGE, MAX_WAIT, ProxyQuery, WaitOutcome, WaitRequest};
 use tokio::time::{Instant, sleep};
 
 use super::RunOptions;

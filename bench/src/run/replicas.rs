@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use ironmesh_admin::ProxyQuery;
+use ironmesh_api::ProxyQuery;
 use tokio::time::{Instant, sleep};
 
 use super::RunOptions;

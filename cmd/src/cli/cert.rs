@@ -2,7 +2,7 @@
 
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, Subcommand};
-use ironmesh_admin::CertificateKind;
+use ironmesh_api::CertificateKind;
 
 use super::ConfigArgument;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ironmesh_admin::MAX_TOKEN_TTL;
+use ironmesh_api::MAX_TOKEN_TTL;
 use jiff::{Span, SpanRelativeTo};
 
 /// Parses a duration; none if the text is not one, or is negative. A day has 24 hours, a week 7 days.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand, ValueEnum};
-use ironmesh_admin::MAX_REASON;
+use ironmesh_api::MAX_REASON;
 use ironmesh_catalog::{OutsideAuthority, ServiceAccount, ServiceName};
 
 use super::ConfigArgument;

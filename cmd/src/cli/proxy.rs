@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand, value_parser};
-use ironmesh_admin::ProxyFilter;
+use ironmesh_api::ProxyFilter;
 use ironmesh_catalog::{DriverName, Locality, ProxyName, ServiceName};
 use uuid::Uuid;
 

@@ -3,7 +3,8 @@
 use std::io;
 use std::time::Duration;
 
-use ironmesh_admin::{Client, ClientError, EndpointList};
+use ironmesh_admin::{Client, ClientError};
+use ironmesh_api::EndpointList;
 use ironmesh_catalog::ServiceName;
 use ironmesh_catalog::text::{escape_line, escape_output};
 use ironmesh_views::endpoints;

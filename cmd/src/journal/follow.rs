@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use ironmesh_admin::{Client, ClientError, JournalPage};
+use ironmesh_admin::{Client, ClientError};
+use ironmesh_api::JournalPage;
 use ironmesh_catalog::text::{chain, escape_output};
 use ironmesh_catalog::{JournalEntry, JournalKind, JournalQuery};
 use tokio::time::{MissedTickBehavior, interval};

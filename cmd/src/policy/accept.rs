@@ -1,6 +1,6 @@
 //! `ironmesh policy accept`: activates a held-back removal from the policy folder.
 
-use ironmesh_admin::{AcceptRemovalRequest, AcceptedRemoval};
+use ironmesh_api::{AcceptRemovalRequest, AcceptedRemoval};
 
 use super::current_user;
 use crate::cli::{AcceptRemovalArguments, Output};

@@ -1,7 +1,7 @@
 //! `ironmesh policy apply`: makes a policy folder a release of the control plane, if the policy is accepted.
 
 use anyhow::bail;
-use ironmesh_admin::{Applied, ApplyRequest};
+use ironmesh_api::{Applied, ApplyRequest};
 use ironmesh_catalog::{PolicyRecord, Removals};
 use ironmesh_config_settings::PolicyLocation;
 use ironmesh_config_sources::load_folder;

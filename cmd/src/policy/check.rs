@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::bail;
-use ironmesh_admin::FindingView;
+use ironmesh_api::FindingView;
 use ironmesh_catalog::{Finding, MeshSpecification};
 use ironmesh_config_language::{Loaded, render};
 use ironmesh_config_settings::Settings;

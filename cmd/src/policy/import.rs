@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use fs_err as fs;
-use ironmesh_admin::FindingView;
+use ironmesh_api::FindingView;
 use ironmesh_catalog::Finding;
 use ironmesh_catalog::text::escape_output;
 use ironmesh_config_language::{Document, ImportDialect, ImportError, Imported, Remark, render};

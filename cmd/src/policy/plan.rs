@@ -1,6 +1,6 @@
 //! `ironmesh policy plan`: the predicted effect of a policy folder.
 
-use ironmesh_admin::PlanRequest;
+use ironmesh_api::PlanRequest;
 use ironmesh_control_plane::forecast::offline::plan as offline_plan;
 use ironmesh_views::plan::plan_text;
 

@@ -1,6 +1,6 @@
 //! `ironmesh policy revisions`: the revisions that a rollback can activate.
 
-use ironmesh_admin::{RevisionList, RevisionView};
+use ironmesh_api::{RevisionList, RevisionView};
 use ironmesh_catalog::PolicyPin;
 use ironmesh_config_settings::PolicyLocation;
 use ironmesh_config_sources::EtcdPolicy;

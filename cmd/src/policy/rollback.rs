@@ -1,6 +1,7 @@
 //! `ironmesh policy rollback`: activates an earlier policy revision.
 
-use ironmesh_admin::{Client, RollbackRequest, RolledBack};
+use ironmesh_admin::Client;
+use ironmesh_api::{RollbackRequest, RolledBack};
 use ironmesh_catalog::PolicyRecord;
 use ironmesh_config_language::load_documents;
 use ironmesh_config_settings::PolicyLocation;

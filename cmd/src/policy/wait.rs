@@ -1,9 +1,8 @@
 //! `ironmesh policy wait`: waits until every proxy that a policy revision touches has ACKed it.
 
 use anyhow::{Context as _, bail};
-use ironmesh_admin::{
-    Client, ClientError, LaggardView, SyncState, WaitAnswer, WaitOutcome, WaitRequest,
-};
+use ironmesh_admin::{Client, ClientError};
+use ironmesh_api::{LaggardView, SyncState, WaitAnswer, WaitOutcome, WaitRequest};
 use ironmesh_catalog::PolicyRevision;
 use ironmesh_config_settings::PolicyLocation;
 use ironmesh_config_sources::load_folder;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use ironmesh_admin::ReportedHealth;
+use ironmesh_api::ReportedHealth;
 use ironmesh_catalog::{AzureQuery, Endpoint, ServiceName};
 use ironmesh_providers::Problem;
 use ironmesh_providers::azure::{Call, Survey};

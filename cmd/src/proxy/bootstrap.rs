@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use ironmesh_admin::{BootstrapRequest, Client, EnrolledProxy, EnrollmentRequest, MAX_ENROLLMENTS};
+use ironmesh_admin::Client;
+use ironmesh_api::{BootstrapRequest, EnrolledProxy, EnrollmentRequest, MAX_ENROLLMENTS};
 use ironmesh_catalog::{NodeMetadata, TrustDomain};
 use ironmesh_sidecar::{Admin, Workload, envoy};
 use ironmesh_sidecar_folder::{

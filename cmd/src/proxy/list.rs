@@ -1,6 +1,6 @@
 //! `ironmesh proxy list`.
 
-use ironmesh_admin::ProxyQuery;
+use ironmesh_api::ProxyQuery;
 use ironmesh_views::proxies;
 
 use crate::cli::{ListArguments, OutputFormat};

@@ -1,6 +1,6 @@
 //! `ironmesh proxy revoke`: withdraws the identity of proxies for good.
 
-use ironmesh_admin::RevokeRequest;
+use ironmesh_api::RevokeRequest;
 use ironmesh_views::revocation::revocation_text;
 
 use crate::cli::{Output, RevokeArguments};

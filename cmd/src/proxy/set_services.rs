@@ -1,6 +1,6 @@
 //! `ironmesh proxy set-services`: changes the services of an enrolled proxy.
 
-use ironmesh_admin::{ChangedServices, ServicesRequest};
+use ironmesh_api::{ChangedServices, ServicesRequest};
 use ironmesh_catalog::ServiceName;
 
 use crate::cli::{Output, SetServicesArguments};

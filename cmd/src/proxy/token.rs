@@ -5,7 +5,7 @@ mod revoke;
 
 use std::net::IpAddr;
 
-use ironmesh_admin::{CreatedTokens, TokenRequest};
+use ironmesh_api::{CreatedTokens, TokenRequest};
 use ironmesh_enrollment::ControlPlaneAddress;
 
 use crate::cli::{Output, OutputFormat, TokenArguments, TokenCommand};

@@ -3,7 +3,8 @@
 
 use std::io::ErrorKind;
 
-use ironmesh_admin::{Client, ClientError, Readiness};
+use ironmesh_admin::{Client, ClientError};
+use ironmesh_api::Readiness;
 
 use crate::resolved_settings::ResolvedSettings;
 

@@ -10,7 +10,7 @@ use ironmesh_analysis::routing::SplitBranch;
 use ironmesh_catalog::ServicePort;
 use ironmesh_catalog::text::escape_output;
 
-use ironmesh_admin::{FieldChange, FindingView, Plan, ProxyGroup, ResourceChange};
+use ironmesh_api::{FieldChange, FindingView, Plan, ProxyGroup, ResourceChange};
 
 /// The most proxies that are named of one group.
 const NAMED: usize = 3;

@@ -5,7 +5,7 @@ mod list;
 
 use std::fmt::Write as _;
 
-use ironmesh_admin::{JoinRecordView, NackView, OriginView, ProxyView};
+use ironmesh_api::{JoinRecordView, NackView, OriginView, ProxyView};
 use ironmesh_catalog::text::escape_line;
 
 pub use detail::proxy_text;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use ironmesh_catalog::ServicePort;
 use ironmesh_catalog::text::escape_line;
 
-use ironmesh_admin::{ReachView, Revoked, RevokedProxies};
+use ironmesh_api::{ReachView, Revoked, RevokedProxies};
 
 /// The most service ports that one line names.
 const NAMED: usize = 10;

@@ -7,7 +7,7 @@ mod stale;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use ironmesh_admin::{AuditView, DeniedView, FindingView, OthersView, ProxyView, Readiness};
+use ironmesh_api::{AuditView, DeniedView, FindingView, OthersView, ProxyView, Readiness};
 use ironmesh_catalog::codes;
 use jiff::Timestamp;
 

@@ -1,6 +1,6 @@
 //! Tokens of machines: a table, in 80 columns or wide.
 
-use ironmesh_admin::{TokenList, TokenView};
+use ironmesh_api::{TokenList, TokenView};
 use jiff::Timestamp;
 
 use ironmesh_terminal::table::{CutAt, TERMINAL_WIDTH, age, aligned, fit, relative};
@@ -77,7 +77,7 @@ fn wide_cells(token: &TokenView, now: Timestamp) -> [String; 8] {
 
 #[cfg(test)]
 mod tests {
-    use ironmesh_admin::TokenUseView;
+    use ironmesh_api::TokenUseView;
     use jiff::SignedDuration;
 
     use super::*;

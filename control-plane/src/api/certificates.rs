@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use imbl::OrdMap;
-use ironmesh_admin::{
+use ironmesh_api::{
     CertificateKind, CertificateList, CertificateProblem, CertificateUse, CertificateView,
 };
 use ironmesh_catalog::{

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use ironmesh_admin::{
-    ApiError, ConvergenceView, LaggardView, MAX_LAGGARDS, NackView, SyncState, WaitAnswer,
-    WaitOutcome, WaitRequest,
+use ironmesh_admin::ApiError;
+use ironmesh_api::{
+    ConvergenceView, LaggardView, MAX_LAGGARDS, NackView, SyncState, WaitAnswer, WaitOutcome,
+    WaitRequest,
 };
 use ironmesh_catalog::{CertificateState, JoinRecord, PolicyRevision, ProxyId};
 use jiff::Timestamp;

@@ -3,8 +3,9 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ironmesh_admin::{
-    AcceptedEndpoints, ApiError, ConflictView, EndpointList, EndpointRow, HeldView, ProblemView,
+use ironmesh_admin::ApiError;
+use ironmesh_api::{
+    AcceptedEndpoints, ConflictView, EndpointList, EndpointRow, HeldView, ProblemView,
     ProviderView, ProxyWithoutEndpoint, ReportedHealth, ServiceEndpoints, SourceView, StaleView,
 };
 use ironmesh_catalog::snapshot::{EndpointState, EndpointStatus, ExclusionReason};

@@ -5,9 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ironmesh_admin::{
-    ApiError, BootstrapRequest, BootstrapResponse, EnrolledProxy, MAX_ENROLLMENTS,
-};
+use ironmesh_admin::ApiError;
+use ironmesh_api::{BootstrapRequest, BootstrapResponse, EnrolledProxy, MAX_ENROLLMENTS};
 use ironmesh_catalog::text::chain;
 use ironmesh_catalog::{
     Finding, JoinRecord, ProxyCredentials, ProxyId, ProxyName, StoreError, reserved_ports,

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use ironmesh_admin::{ApiError, Cancellation, Plan, PlanRequest};
+use ironmesh_admin::{ApiError, Cancellation};
 use ironmesh_analysis::verdict::{QuestionError, VerdictBasis};
+use ironmesh_api::{Plan, PlanRequest};
 use ironmesh_catalog::{Proxy, Snapshot};
 use ironmesh_config_language::{Document, load_documents, render};
 use jiff::Timestamp;

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ironmesh_admin::{
-    ApiError, ApplicationView, EndpointView, ExchangeView, FindingView, JoinRecordView, NackView,
+use ironmesh_admin::ApiError;
+use ironmesh_api::{
+    ApplicationView, EndpointView, ExchangeView, FindingView, JoinRecordView, NackView,
     NackedVersion, NodeView, ProxyConfig, ProxyDetail, ProxyView, ResourceView, UpstreamView,
 };
 use ironmesh_catalog::{CertificateState, JoinRecord, Proxy, ProxyId, Records, ServicePort};

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use ironmesh_admin::{
-    ApiError, MAX_PROXY_PAGE, ProxyFilter, ProxyPage, ProxyQuery, SyncState, SyncView,
-};
+use ironmesh_admin::ApiError;
+use ironmesh_api::{MAX_PROXY_PAGE, ProxyFilter, ProxyPage, ProxyQuery, SyncState, SyncView};
 use ironmesh_catalog::{CertificateState, JoinRecord, ProxyId, ProxyName};
 use jiff::Timestamp;
 

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ironmesh_admin::{
-    ApiError, MAX_REASON, MAX_REVOCATIONS, ReachView, RevokeRequest, Revoked, RevokedProxies,
-};
+use ironmesh_admin::ApiError;
 use ironmesh_analysis::reach::reachable_ports;
+use ironmesh_api::{
+    MAX_REASON, MAX_REVOCATIONS, ReachView, RevokeRequest, Revoked, RevokedProxies,
+};
 use ironmesh_catalog::text::chain;
 use ironmesh_catalog::{JoinRecord, ProxyId, Revocation, ServicePort, SharedCertificate, Snapshot};
 use jiff::Timestamp;

@@ -1,9 +1,9 @@
 //! Tokens, and the services of enrolled proxies, as operators create and change them.
 
-use ironmesh_admin::{
-    ApiError, ChangedServices, CreatedToken, CreatedTokens, MAX_TOKEN_TTL, MAX_TOKENS,
-    RevokeTokenRequest, ServicesRequest, TokenList, TokenMisuseView, TokenRequest, TokenUseView,
-    TokenView,
+use ironmesh_admin::ApiError;
+use ironmesh_api::{
+    ChangedServices, CreatedToken, CreatedTokens, MAX_TOKEN_TTL, MAX_TOKENS, RevokeTokenRequest,
+    ServicesRequest, TokenList, TokenMisuseView, TokenRequest, TokenUseView, TokenView,
 };
 use ironmesh_catalog::text::chain;
 use ironmesh_catalog::{IpRange, JoinToken, Revocation, ServiceName, TokenId, UnknownFields};

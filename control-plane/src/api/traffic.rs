@@ -1,6 +1,7 @@
 //! The admin API's view of traffic.
 
-use ironmesh_admin::{ApiError, TrafficView};
+use ironmesh_admin::ApiError;
+use ironmesh_api::TrafficView;
 use ironmesh_catalog::ServiceName;
 use jiff::Timestamp;
 use tokio::time::Instant;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ironmesh_admin::{DeniedRequest, DeniedView};
+use ironmesh_api::{DeniedRequest, DeniedView};
 use ironmesh_xds_wire::{LoggedCall, LoggedRequest};
 use jiff::{SignedDuration, Timestamp};
 

@@ -6,7 +6,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use ironmesh_admin::{AuditView, DeniedRequest, DeniedView, OthersView};
+use ironmesh_api::{AuditView, DeniedRequest, DeniedView, OthersView};
 use ironmesh_catalog::{ServiceAccount, ServiceName, ServicePort};
 use tokio::time::Instant;
 

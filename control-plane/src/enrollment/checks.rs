@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use ironmesh_admin::MAX_KNOWN_AS;
+use ironmesh_api::MAX_KNOWN_AS;
 use ironmesh_catalog::{MeshSpecification, ServiceName};
 use ironmesh_config_language::closest;
 use uuid::Uuid;

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ironmesh_admin::FindingView;
+use ironmesh_api::FindingView;
 
 /// The difference between two lists of findings.
 #[derive(Debug, Default)]
@@ -79,7 +79,7 @@ fn are_one_list(one: &FindingView, other: &FindingView) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use ironmesh_admin::PlaceView;
+    use ironmesh_api::PlaceView;
 
     use super::*;
 

@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use imbl::OrdMap;
-use ironmesh_admin::{FindingView, Plan};
 use ironmesh_analysis::verdict::VerdictBasis;
+use ironmesh_api::{FindingView, Plan};
 use ironmesh_catalog::{
     Inputs, JoinRecord, LogFolder, Mesh, MeshSpecification, NodeMetadata, Participation, Proxy,
     ProxyId, Records, Service, Snapshot, TcpAccesses, TrustBundle, reserved_ports,

@@ -1,8 +1,8 @@
 //! The entries of operators' requests on the admin socket, done and rejected.
 
-use ironmesh_admin::{
-    ApiError, BootstrapRequest, BootstrapResponse, EnrolledProxy, Operator, RevokeRequest,
-    RevokedProxies,
+use ironmesh_admin::{ApiError, Operator};
+use ironmesh_api::{
+    BootstrapRequest, BootstrapResponse, EnrolledProxy, RevokeRequest, RevokedProxies,
 };
 use ironmesh_catalog::{
     Actor, JoinRecord, JournalEntry, JournalKind, JournalOutcome, JournalSubject, PolicyRecord,

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use ironmesh_admin::{BootstrapRequest, BootstrapResponse, EnrolledProxy, Operator};
+use ironmesh_admin::Operator;
+use ironmesh_api::{BootstrapRequest, BootstrapResponse, EnrolledProxy};
 use ironmesh_catalog::{CertificateHistory, CertificateStore, Secret, ServiceCertificate};
 use ironmesh_store::{KeyEncryptionKey, Store};
 use tempfile::TempDir;

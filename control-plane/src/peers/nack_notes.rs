@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ironmesh_admin::{NackView, OriginView};
+use ironmesh_api::{NackView, OriginView};
 use ironmesh_catalog::Spot;
 use ironmesh_xds_compile::origin::Origin;
 use ironmesh_xds_wire::{ResourceType, Version};

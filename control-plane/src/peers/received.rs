@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ironmesh_admin::AuditView;
+use ironmesh_api::AuditView;
 use ironmesh_catalog::ProxyId;
 use ironmesh_store_etcd::PeerStates;
 use jiff::Timestamp;

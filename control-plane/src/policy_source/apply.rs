@@ -3,7 +3,8 @@
 //! In contrast to a folder's policy, a release is durable before it is active: its operator waits for the answer, and
 //! the state folder alone has the documents (docs/decisions/0059).
 
-use ironmesh_admin::{ApiError, Applied, ApplyRequest, FindingView, RollbackRequest, RolledBack};
+use ironmesh_admin::ApiError;
+use ironmesh_api::{Applied, ApplyRequest, FindingView, RollbackRequest, RolledBack};
 use ironmesh_catalog::text::chain;
 use ironmesh_catalog::{MeshSpecification, PolicyRecord, Removals};
 use ironmesh_config_language::{Document, Loaded, render};

@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use ironmesh_admin::{AcceptRemovalRequest, AcceptedRemoval, ApiError, HeldRemoval};
+use ironmesh_admin::ApiError;
+use ironmesh_api::{AcceptRemovalRequest, AcceptedRemoval, HeldRemoval};
 use ironmesh_catalog::{Finding, MeshSpecification, PolicyRecord, Removals, codes};
 use ironmesh_config_language::Loaded;
 use jiff::Timestamp;

@@ -1,7 +1,7 @@
 //! The policy pin: the revision that was rolled back to stays active until the folder holds a different policy that
 //! passes the check. It lasts over restarts, so each change of it is stored.
 
-use ironmesh_admin::FindingView;
+use ironmesh_api::FindingView;
 use ironmesh_catalog::{PolicyPin, PolicyRecord, PolicyRevision};
 use ironmesh_config_language::Loaded;
 

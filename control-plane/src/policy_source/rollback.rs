@@ -3,9 +3,10 @@
 //! The folder stays as it is: a separate process may maintain it. Until it holds a different policy that passes the
 //! check, the control plane uses the pinned revision, over restarts too, and reports that everywhere.
 
-use ironmesh_admin::{
-    AcceptRemovalRequest, AcceptedRemoval, ApiError, Applied, ApplyRequest, FindingView,
-    RollbackRequest, RolledBack,
+use ironmesh_admin::ApiError;
+use ironmesh_api::{
+    AcceptRemovalRequest, AcceptedRemoval, Applied, ApplyRequest, FindingView, RollbackRequest,
+    RolledBack,
 };
 use ironmesh_catalog::{PolicyPin, PolicyRecord, PolicyRevision, Removals};
 use ironmesh_config_language::{Loaded, render};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ironmesh_admin::{TrafficDirection, TrafficReporter, TrafficRow, TrafficView};
+use ironmesh_api::{TrafficDirection, TrafficReporter, TrafficRow, TrafficView};
 use ironmesh_catalog::{ProxyId, ProxyName, ServiceName, ServicePort, TrafficCounts};
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;

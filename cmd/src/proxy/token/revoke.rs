@@ -1,6 +1,7 @@
 //! `ironmesh proxy token revoke`.
 
-use ironmesh_admin::{Client, RevokeTokenRequest, TokenView};
+use ironmesh_admin::Client;
+use ironmesh_api::{RevokeTokenRequest, TokenView};
 use ironmesh_catalog::TokenId;
 use ironmesh_enrollment::token_id_digits;
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use ironmesh_admin::{CertificateKindSummary, CertificateRenewer, CertificateSummary};
+use ironmesh_api::{CertificateKindSummary, CertificateRenewer, CertificateSummary};
 use jiff::Timestamp;
 
 use super::table::narrow;

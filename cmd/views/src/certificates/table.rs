@@ -1,6 +1,6 @@
 //! The table of `ironmesh cert list`, in 80 columns or wide.
 
-use ironmesh_admin::CertificateView;
+use ironmesh_api::CertificateView;
 use jiff::Timestamp;
 
 use ironmesh_terminal::table::{CutAt, TERMINAL_WIDTH, age, aligned, fit, relative};

@@ -1,4 +1,4 @@
-use ironmesh_admin::{
+use ironmesh_api::{
     CertificateKind, CertificateList, CertificateProblem, CertificateUse, CertificateView,
 };
 use jiff::{SignedDuration, Timestamp};

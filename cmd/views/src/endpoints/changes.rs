@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use ironmesh_admin::{EndpointList, EndpointRow};
+use ironmesh_api::{EndpointList, EndpointRow};
 use ironmesh_catalog::{Provider, ProxyId, ServiceName};
 
 use super::table::{endpoint_status, held_removal, provider_problem, socket_text};

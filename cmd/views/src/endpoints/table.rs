@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use ironmesh_admin::{
+use ironmesh_api::{
     ConflictView, EndpointList, EndpointRow, HeldView, ProviderView, ServiceEndpoints, SourceView,
     StaleView,
 };

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use ironmesh_admin::{
+use ironmesh_api::{
     ApplicationView, EndpointView, ExchangeView, ProxyDetail, ReportedHealth, RevocationView,
     SyncState, SyncView,
 };

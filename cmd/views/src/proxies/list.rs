@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use ironmesh_admin::{ProxyPage, ProxyView, SyncState, SyncView};
+use ironmesh_api::{ProxyPage, ProxyView, SyncState, SyncView};
 use ironmesh_catalog::ServiceName;
 use ironmesh_catalog::text::escape_line;
 use jiff::Timestamp;

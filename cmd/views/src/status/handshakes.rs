@@ -1,6 +1,6 @@
 //! The status of failed TLS handshakes. For a proxy that cannot connect they are often the only trace.
 
-use ironmesh_admin::{HandshakesView, ProxyView, RejectedAddress};
+use ironmesh_api::{HandshakesView, ProxyView, RejectedAddress};
 use ironmesh_catalog::text::escape_line;
 
 use super::{NAMED, counted};

@@ -3,7 +3,7 @@
 //! There are three reasons: the source is unreadable, its policy is rejected, or a user has rolled back. The last is
 //! no problem.
 
-use ironmesh_admin::PolicyView;
+use ironmesh_api::PolicyView;
 use ironmesh_catalog::PolicyRecord;
 
 use super::is_error;

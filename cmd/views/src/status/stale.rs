@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use ironmesh_admin::{ProxyView, SyncState};
+use ironmesh_api::{ProxyView, SyncState};
 use jiff::{SignedDuration, Timestamp};
 
 use super::{NAMED, counted, length};

@@ -1,4 +1,4 @@
-use ironmesh_admin::EndpointList;
+use ironmesh_api::EndpointList;
 
 use super::*;
 use crate::endpoints::table::tests::list;
@@ -29,7 +29,7 @@ fn added_removed_and_changed_endpoints_are_reported() {
     assert_eq!(gone, ["shop/till 10.0.0.5:8080 gone"]);
     let changed = lines(|list| {
         let row = &mut list.services[0].endpoints[0];
-        (row.health, row.weight) = (ironmesh_admin::ReportedHealth::Unhealthy, 3);
+        (row.health, row.weight) = (ironmesh_api::ReportedHealth::Unhealthy, 3);
     });
     assert_eq!(changed, ["shop/till 10.0.0.5:8080 healthy → unhealthy, weight 2 → weight 3"]);
 }

@@ -1,4 +1,4 @@
-use ironmesh_admin::{ProblemView, ProxyWithoutEndpoint, ReportedHealth};
+use ironmesh_api::{ProblemView, ProxyWithoutEndpoint, ReportedHealth};
 use ironmesh_catalog::{Labels, Locality, Provider, ProxyId};
 
 use super::*;

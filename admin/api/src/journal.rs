@@ -1,12 +1,9 @@
-//! The journal in the admin API: its pages, and the user who sends a request.
+//! Pages of the journal.
 //!
 //! Only the admin socket serves it: it names users, and every user of the machine reads the TCP port.
 
-use axum::extract::connect_info::Connected;
-use axum::serve::IncomingStream;
-use ironmesh_catalog::{JournalEntry, JournalQuery};
+use ironmesh_catalog::JournalEntry;
 use serde::{Deserialize, Serialize};
-use tokio::net::UnixListener;
 
 /// The most entries in one answer, and their number without a limit in the query.
 pub const MAX_JOURNAL_PAGE: usize = 1_000;
@@ -34,32 +31,6 @@ impl JournalPage {
             _ => self.last,
         }
     }
-}
-
-/// The user who sent a request to the admin socket, as the kernel reports it, not as the request states.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Operator {
-    /// The user's id; none if the kernel does not report it.
-    pub uid: Option<u32>,
-}
-
-impl Connected<IncomingStream<'_, UnixListener>> for Operator {
-    fn connect_info(stream: IncomingStream<'_, UnixListener>) -> Self {
-        Self { uid: stream.io().peer_cred().ok().map(|peer| peer.uid()) }
-    }
-}
-
-/// A query in the form of a URL.
-pub(crate) fn query_string(query: &JournalQuery) -> String {
-    let JournalQuery { since, kind, limit, after, before } = query;
-    let parts = [
-        since.map(|since| format!("since={since}")),
-        kind.map(|kind| format!("kind={kind}")),
-        limit.map(|limit| format!("limit={limit}")),
-        after.map(|after| format!("after={after}")),
-        before.map(|before| format!("before={before}")),
-    ];
-    parts.into_iter().flatten().collect::<Vec<_>>().join("&")
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use ironmesh_analysis::Difference;
 use ironmesh_catalog::{ProxyId, ProxyName, Removals, ServiceName};
 use serde::{Deserialize, Serialize};
 
-use crate::api::FindingView;
+use crate::readiness::FindingView;
 
 /// The most bytes of a plan request, as JSON.
 pub const MAX_PLAN: usize = 64 << 20;

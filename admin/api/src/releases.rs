@@ -3,7 +3,7 @@
 use ironmesh_catalog::{PolicyRecord, Removals};
 use serde::{Deserialize, Serialize};
 
-use crate::api::FindingView;
+use crate::readiness::FindingView;
 
 /// The most bytes of a request to apply policy, as JSON. (A policy has at most 32 MiB.)
 pub const MAX_APPLY: usize = 64 << 20;
@@ -35,7 +35,7 @@ pub struct Applied {
 }
 
 /// The error of a request above [`MAX_APPLY`].
-pub(crate) fn too_large() -> String {
+pub fn apply_too_large() -> String {
     format!(
         "the documents have more than {} MiB as JSON: are there files in the policy folder that are no policy?",
         MAX_APPLY >> 20

@@ -237,6 +237,7 @@ impl From<&Spot> for PlaceView {
 
 /// The body of an error response.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct ErrorBody {
-    pub(crate) error: String,
+pub struct ErrorBody {
+    /// What failed, and what to do.
+    pub error: String,
 }

@@ -6,9 +6,9 @@ use ironmesh_catalog::ServiceName;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::api::FindingView;
 use crate::convergence::SyncState;
 use crate::join_record::JoinRecordView;
+use crate::readiness::FindingView;
 
 /// The most proxies of one page.
 pub const MAX_PROXY_PAGE: usize = 500;

@@ -1,0 +1,65 @@
+//! The JSON types of the admin API.
+//!
+//! It owns the answers and requests of `/v1`, for the server, the client and the texts of commands. It has no IO.
+
+mod audit;
+mod certificates;
+mod convergence;
+mod endpoints;
+mod enrollment;
+mod join_record;
+mod journal;
+mod plan;
+mod proxies;
+mod proxy_detail;
+mod readiness;
+mod releases;
+mod removals;
+mod revocation;
+mod tokens;
+mod traffic;
+
+pub use audit::{AuditView, DeniedRequest, DeniedView, OthersView};
+pub use certificates::{
+    CertificateKind, CertificateKindSummary, CertificateList, CertificateProblem,
+    CertificateRenewer, CertificateSummary, CertificateUse, CertificateView,
+};
+pub use convergence::{
+    ConvergenceView, LaggardView, MAX_LAGGARDS, MAX_WAIT, SyncState, WaitAnswer, WaitOutcome,
+    WaitRequest,
+};
+pub use endpoints::{
+    AcceptedEndpoints, ConflictView, EndpointList, EndpointRow, HeldView, ProblemView,
+    ProviderView, ProxyWithoutEndpoint, ReportedHealth, ServiceEndpoints, SourceView, StaleView,
+};
+pub use enrollment::{
+    BootstrapRequest, BootstrapResponse, EnrolledProxy, EnrollmentRequest, MAX_ENROLLMENTS,
+    MAX_KNOWN_AS,
+};
+pub use join_record::{JoinRecordView, RevocationView};
+pub use journal::{JournalPage, MAX_JOURNAL_PAGE};
+pub use plan::{
+    FieldChange, MAX_PLAN, Plan, PlanRequest, PlannedProxy, ProxyGroup, ResourceChange,
+};
+pub use proxies::{
+    MAX_PROXY_PAGE, NackView, OriginView, ProxyFilter, ProxyPage, ProxyQuery, ProxyView, SyncView,
+};
+pub use proxy_detail::{
+    ApplicationView, EndpointView, ExchangeView, NackedVersion, NodeView, ProxyConfig, ProxyDetail,
+    ResourceView, UpstreamView,
+};
+pub use readiness::{
+    ErrorBody, FindingView, HandshakesView, PeerControlPlane, PlaceView, PolicyView, Readiness,
+    RejectedAddress, RejectedHandshake, RelatedView, RevisionList, RevisionView, RollbackRequest,
+    RolledBack,
+};
+pub use releases::{Applied, ApplyRequest, MAX_APPLY, apply_too_large};
+pub use removals::{AcceptRemovalRequest, AcceptedRemoval, HeldRemoval};
+pub use revocation::{
+    MAX_REASON, MAX_REVOCATIONS, ReachView, RevokeRequest, Revoked, RevokedProxies,
+};
+pub use tokens::{
+    ChangedServices, CreatedToken, CreatedTokens, MAX_TOKEN_TTL, MAX_TOKENS, RevokeTokenRequest,
+    ServicesRequest, TokenList, TokenMisuseView, TokenRequest, TokenUseView, TokenView,
+};
+pub use traffic::{TrafficDirection, TrafficReporter, TrafficRow, TrafficView};
