@@ -1,8 +1,9 @@
 //! The admin API of a running control plane: server and client.
 //!
-//! Two listeners serve it. The Unix socket `<state>/admin.sock` (mode 0600) may issue and change. The TCP listener, for
-//! people, probes and dashboards, may only read, because it requires no credentials. `ironmesh-api` has the JSON types of
-//! both sides. This crate keeps no state: all answers come from the [`ControlPlane`] that is passed in.
+//! Two listeners serve it. The Unix socket `<state>/admin.sock` (mode 0600) is for its owner, who may do everything. The
+//! TCP listener, for people, probes and dashboards, may only read, because it requires no credentials. What a principal may
+//! do is decided by the one table of operations. `ironmesh-api` has the JSON types of both sides. This crate keeps no state:
+//! all answers come from the [`ControlPlane`] that is passed in.
 
 mod client;
 mod server;
@@ -10,7 +11,7 @@ mod socket_path;
 
 pub use client::{Client, ClientError};
 pub use server::{
-    ApiError, BindError, Cancellation, ControlPlane, NextChange, Operator, WriteExport,
-    bind_socket, serve_reads, serve_socket,
+    AdminApi, ApiError, BindError, Cancellation, ControlPlane, Identity, NextChange, Operation,
+    Permission, Principal, WriteExport, bind_socket, operations,
 };
 pub use socket_path::{SocketPathTooLong, check_socket_path};

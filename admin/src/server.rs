@@ -1,14 +1,20 @@
-//! The server of the admin API: its two listeners, and their routes.
+//! The server of the admin API: its listeners, and its routes.
+//!
+//! Each listener attaches a principal to its requests, the table of routes compares it with what an operation needs, and
+//! the handlers ask the control plane. The server keeps no state of the mesh.
 
 mod connections;
 mod control_plane;
+mod error;
 mod export;
 mod handlers;
 mod host;
-mod operator;
-mod read_queue;
+mod operations;
+mod principal;
+mod routes;
 #[cfg(test)]
 mod tests;
+mod work_queues;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,80 +22,86 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Extension, Request};
+use axum::extract::{ConnectInfo, Extension, Request};
 use axum::http::StatusCode;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, get, post};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::time::timeout;
 use tracing::Instrument;
 
-pub use control_plane::{ApiError, Cancellation, ControlPlane, NextChange, WriteExport};
+pub use control_plane::{Cancellation, ControlPlane, NextChange, WriteExport};
+pub use error::ApiError;
 use export::Exports;
-use handlers::{
-    Waits, accept_endpoints, accept_removal, all_endpoints, all_traffic, apply, audit, bootstrap,
-    certificates, convergence, create_tokens, debug, endpoints, explain_route, healthz, journal,
-    metrics, plan, policy_revisions, policy_wait, proxies, proxy, proxy_config, readyz,
-    readyz_without_lines, revoke, revoke_one, revoke_token, roll_back, set_services, tokens,
-    traffic,
-};
-use ironmesh_api::MAX_APPLY;
-use ironmesh_api::MAX_PLAN;
-pub use operator::Operator;
-use read_queue::ReadQueue;
+use handlers::Waits;
+pub use operations::Operation;
+use principal::SocketUser;
+pub use principal::{Identity, Permission, Principal};
+pub use routes::operations;
+use work_queues::WorkQueues;
 
 type Shared = Arc<dyn ControlPlane>;
-
-/// The most bytes of a [`Question`] as JSON: all of [`ironmesh_analysis::Request::MAX_BYTES`], if every byte is escaped.
-const MAX_QUESTION: usize = 512 << 10;
 
 /// How long a request may take, including its upload.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Serves the reads on the TCP listener until the task is dropped, for clients that use an address, `localhost` or one
-/// of `names` as the host.
-pub async fn serve_reads(
-    listener: TcpListener,
-    names: impl IntoIterator<Item = String>,
-    control_plane: Shared,
-) -> io::Result<()> {
-    let router = port_routes(names).with_state(control_plane);
-    connections::serve(listener, router, connections::Bounds::DEFAULT).await
+/// The API of a control plane, which all listeners serve: they share its queues.
+#[derive(Debug, Clone)]
+pub struct AdminApi {
+    router: Router,
 }
 
-/// The routes of the TCP listener, for all users of the machine.
-fn port_routes(names: impl IntoIterator<Item = String>) -> Router<Shared> {
-    let names: host::Names = names.into_iter().map(|name| name.to_ascii_lowercase()).collect();
-    read_routes(get(readyz_without_lines))
-        .layer(middleware::from_fn(with_timeout))
-        .layer(middleware::from_fn(in_span))
-        .layer(middleware::from_fn_with_state(names, host::check))
+impl AdminApi {
+    /// The API of `control_plane`.
+    pub fn new(control_plane: Arc<dyn ControlPlane>) -> Self {
+        let router = routes::routes()
+            .router()
+            .layer(Extension(WorkQueues::default()))
+            .layer(Extension(Waits::default()))
+            .layer(Extension(Exports::default()))
+            .layer(middleware::from_fn(in_span))
+            .with_state(control_plane);
+        Self { router }
+    }
+
+    /// Serves the admin port until the task is dropped: reads for all users of the machine, whose clients use an address,
+    /// `localhost` or one of `names` as the host.
+    pub async fn serve_port(
+        self,
+        listener: TcpListener,
+        names: impl IntoIterator<Item = String>,
+    ) -> io::Result<()> {
+        let names: host::Names = names.into_iter().map(|name| name.to_ascii_lowercase()).collect();
+        let router = self
+            .router
+            .layer(Extension(Principal::local()))
+            .layer(middleware::from_fn(with_timeout))
+            .layer(middleware::from_fn_with_state(names, host::check));
+        connections::serve(listener, router, connections::Bounds::DEFAULT).await
+    }
+
+    /// Serves the admin socket until the task is dropped, for its owner, who may do everything.
+    pub async fn serve_socket(self, listener: UnixListener) -> io::Result<()> {
+        let router = self.router.layer(middleware::from_fn(as_owner));
+        axum::serve(listener, router.into_make_service_with_connect_info::<SocketUser>()).await
+    }
+}
+
+async fn as_owner(
+    ConnectInfo(SocketUser(uid)): ConnectInfo<SocketUser>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    request.extensions_mut().insert(Principal::owner(uid));
+    next.run(request).await
 }
 
 async fn with_timeout(request: Request, next: Next) -> Response {
     let answer = timeout(REQUEST_TIMEOUT, next.run(request)).await;
-    answer.unwrap_or_else(|_| StatusCode::REQUEST_TIMEOUT.into_response())
-}
-
-/// Serves the whole API on the socket until the task is dropped.
-pub async fn serve_socket(listener: UnixListener, control_plane: Shared) -> io::Result<()> {
-    let all = read_routes(get(readyz))
-        .route("/v1/policy/rollback", post(roll_back))
-        .route("/v1/policy/accept", post(accept_removal))
-        .route("/v1/policy/apply", post(apply).layer(DefaultBodyLimit::max(MAX_APPLY)))
-        .route("/v1/endpoints/{namespace}/{name}/accept", post(accept_endpoints))
-        .route("/v1/proxies", post(bootstrap))
-        .route("/v1/proxies/{id}/revoke", post(revoke_one))
-        .route("/v1/revocations", post(revoke))
-        .route("/v1/proxies/{id}/services", post(set_services))
-        .route("/v1/tokens", get(tokens).post(create_tokens))
-        .route("/v1/tokens/{id}/revoke", post(revoke_token))
-        .route("/v1/journal", get(journal))
-        .route("/v1/store/export", post(export::export).layer(Extension(Exports::default())))
-        .route("/v1/plan", post(plan).layer(DefaultBodyLimit::max(MAX_PLAN)));
-    let all = all.layer(middleware::from_fn(in_span)).with_state(control_plane);
-    axum::serve(listener, all.into_make_service_with_connect_info::<Operator>()).await
+    answer.unwrap_or_else(|_| {
+        let message = format!("the request took longer than {} s", REQUEST_TIMEOUT.as_secs());
+        ApiError::Http { status: StatusCode::REQUEST_TIMEOUT, message }.into_response()
+    })
 }
 
 /// The failure to create the admin socket.
@@ -116,32 +128,6 @@ pub fn bind_socket(path: &Path) -> Result<UnixListener, BindError> {
         Ok(listener)
     };
     bind().map_err(|source| BindError { path: path.to_owned(), source })
-}
-
-/// The routes of both listeners. They differ in `readyz`.
-fn read_routes(readyz: MethodRouter<Shared>) -> Router<Shared> {
-    let questions = Router::new()
-        .route("/v1/explain", explain_route(ControlPlane::explain))
-        .route("/v1/explain/egress", explain_route(ControlPlane::explain_outward))
-        .route("/v1/explain/ingress", explain_route(ControlPlane::explain_inward))
-        .route("/v1/endpoints", get(all_endpoints))
-        .route("/v1/endpoints/{namespace}/{name}", get(endpoints))
-        .route("/v1/traffic", get(all_traffic))
-        .route("/v1/traffic/{namespace}/{name}", get(traffic))
-        .route("/metrics", get(metrics))
-        .route("/v1/policy/revisions", get(policy_revisions))
-        .route("/v1/audit", get(audit))
-        .route("/v1/convergence", get(convergence))
-        .route("/v1/policy/wait", post(policy_wait))
-        .layer(Extension(Waits::default()))
-        .route("/debug/{name}", get(debug))
-        .route("/v1/certificates", get(certificates))
-        .route("/v1/proxies", get(proxies))
-        .route("/v1/proxies/{id}", get(proxy))
-        .route("/v1/proxies/{id}/config", get(proxy_config))
-        .layer(Extension(ReadQueue::default()))
-        .layer(DefaultBodyLimit::max(MAX_QUESTION));
-    Router::new().route("/healthz", get(healthz)).route("/readyz", readyz).merge(questions)
 }
 
 /// Runs a request in a span, which marks the lines that it logs.

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::name::{ServiceAccount, ServiceName};
+use crate::operator::{OperatorName, Role};
 use crate::proxy::ProxyId;
 use crate::specification::PolicyRevision;
 use crate::token_id::TokenId;
@@ -185,6 +186,15 @@ pub enum Actor {
         /// The name of that id on the machine.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         name: Option<String>,
+    },
+    /// An operator, by a credential of the mesh.
+    Operator {
+        /// The operator's name.
+        name: OperatorName,
+        /// The operator's role at that time.
+        role: Role,
+        /// The id of the credential.
+        credential: String,
     },
     /// The author of policy. A claim of the policy source.
     Author {

@@ -33,6 +33,7 @@ pub mod labels;
 mod listeners;
 pub mod locality;
 pub mod name;
+mod operator;
 pub mod policy;
 pub mod policy_record;
 pub mod policy_upstream;
@@ -88,6 +89,7 @@ pub use join_token::{JoinToken, TokenMisuse, TokenState, TokenUse};
 pub use journal::{Actor, JournalEntry, JournalKind, JournalOutcome, JournalQuery, JournalSubject};
 pub use labels::Labels;
 pub use locality::Locality;
+pub use operator::{OperatorName, Role};
 pub use name::{Domain, Hostname, InvalidName, Name, ServiceAccount, ServiceName, ServicePort};
 pub use policy::telemetry::{
     AccessLog, Collector, LogFilter, LogFormat, LogSink, LogValue, Sampling, Telemetry, Tracing,

@@ -27,21 +27,27 @@ impl FromStr for ProxyName {
     type Err = InvalidName;
 
     fn from_str(text: &str) -> Result<Self, InvalidName> {
-        let is_alphanumeric = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
-        let is_part = |b: u8| is_alphanumeric(b) || matches!(b, b'-' | b'_' | b'.');
-        let ends = [text.bytes().next(), text.bytes().next_back()];
-        let problem = if text.is_empty() {
-            "is empty"
-        } else if text.len() > Self::MAX_LENGTH {
-            "is longer than 253 characters"
-        } else if !text.bytes().all(is_part) {
-            "may only have `a-z`, `0-9`, `-`, `_` and `.`"
-        } else if !ends.into_iter().flatten().all(is_alphanumeric) {
-            "must begin and end with a letter or a digit"
-        } else {
-            return Ok(Self(text.into()));
-        };
-        Err(InvalidName { text: text.to_owned(), problem })
+        let invalid = |problem| InvalidName { text: text.to_owned(), problem };
+        if text.len() > Self::MAX_LENGTH {
+            return Err(invalid("is longer than 253 characters"));
+        }
+        problem_in_hostname(text).map_or_else(|| Ok(Self(text.into())), |p| Err(invalid(p)))
+    }
+}
+
+/// Why a text has not the form of a hostname, whatever its length.
+pub(crate) fn problem_in_hostname(text: &str) -> Option<&'static str> {
+    let is_alphanumeric = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let is_part = |b: u8| is_alphanumeric(b) || matches!(b, b'-' | b'_' | b'.');
+    let ends = [text.bytes().next(), text.bytes().next_back()];
+    if text.is_empty() {
+        Some("is empty")
+    } else if !text.bytes().all(is_part) {
+        Some("may only have `a-z`, `0-9`, `-`, `_` and `.`")
+    } else if !ends.into_iter().flatten().all(is_alphanumeric) {
+        Some("must begin and end with a letter or a digit")
+    } else {
+        None
     }
 }
 

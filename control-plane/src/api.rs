@@ -14,7 +14,7 @@ mod traffic;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ironmesh_admin::{ApiError, Cancellation, ControlPlane, NextChange, Operator, WriteExport};
+use ironmesh_admin::{ApiError, Cancellation, ControlPlane, NextChange, Principal, WriteExport};
 use ironmesh_analysis::verdict::{
     EgressQuestion, EgressVerdict, IngressQuestion, IngressVerdict, Question, Verdict,
     VerdictBasis, egress_verdict, ingress_verdict, verdict,
@@ -163,14 +163,14 @@ impl ControlPlane for RunningControlPlane {
 
     fn revoke(
         &self,
-        operator: Operator,
+        principal: &Principal,
         request: &RevokeRequest,
     ) -> Result<RevokedProxies, ApiError> {
         let result = self.revoke_proxies(request);
         if request.dry_run {
             return result;
         }
-        let mut entries = journal::revocations(operator, request, result.as_ref(), &self.register);
+        let mut entries = journal::revocations(principal, request, result.as_ref(), &self.register);
         let last = entries.pop();
         for entry in entries {
             self.journal.record(entry);
@@ -187,11 +187,11 @@ impl ControlPlane for RunningControlPlane {
 
     fn accept_endpoints(
         &self,
-        operator: Operator,
+        principal: &Principal,
         service: &ServiceName,
     ) -> Result<AcceptedEndpoints, ApiError> {
         let result = self.accept(service);
-        let entry = journal::held_endpoints(operator, service, result.as_ref());
+        let entry = journal::held_endpoints(principal, service, result.as_ref());
         self.journal.record_and_wait(entry);
         result
     }
@@ -235,7 +235,7 @@ impl ControlPlane for RunningControlPlane {
 
     fn roll_back(
         &self,
-        operator: Operator,
+        principal: &Principal,
         request: RollbackRequest,
     ) -> Result<RolledBack, ApiError> {
         let (revision, message) = (request.revision.clone(), request.message.clone());
@@ -248,7 +248,7 @@ impl ControlPlane for RunningControlPlane {
             return result;
         }
         self.journal.record_and_wait(journal::policy_change(
-            operator,
+            principal,
             JournalKind::Rollback,
             Some(&revision),
             message.as_deref(),
@@ -259,7 +259,7 @@ impl ControlPlane for RunningControlPlane {
 
     fn accept_removal(
         &self,
-        operator: Operator,
+        principal: &Principal,
         request: AcceptRemovalRequest,
     ) -> Result<AcceptedRemoval, ApiError> {
         let revision = request.revision.clone();
@@ -267,7 +267,7 @@ impl ControlPlane for RunningControlPlane {
         let result = checked.and_then(|()| self.source_requests.accept(request));
         let removals = result.as_ref().map(|done| format!("removes {}", done.removals)).ok();
         self.journal.record_and_wait(journal::policy_change(
-            operator,
+            principal,
             JournalKind::Accept,
             revision.as_deref(),
             removals.as_deref(),
@@ -276,7 +276,7 @@ impl ControlPlane for RunningControlPlane {
         result
     }
 
-    fn apply(&self, operator: Operator, request: ApplyRequest) -> Result<Applied, ApiError> {
+    fn apply(&self, principal: &Principal, request: ApplyRequest) -> Result<Applied, ApiError> {
         let (revision, message) = (revision_in(&request), request.message.clone());
         let checked = check_lines(&[&request.message, &request.by, &request.commit]);
         let result = checked.and_then(|()| self.source_requests.apply(request));
@@ -284,7 +284,7 @@ impl ControlPlane for RunningControlPlane {
             return result;
         }
         self.journal.record_and_wait(journal::policy_change(
-            operator,
+            principal,
             JournalKind::Apply,
             Some(&revision.0),
             message.as_deref(),
@@ -343,11 +343,11 @@ impl ControlPlane for RunningControlPlane {
 
     fn bootstrap(
         &self,
-        operator: Operator,
+        principal: &Principal,
         request: &BootstrapRequest,
     ) -> Result<BootstrapResponse, ApiError> {
         let result = self.enroll(request);
-        let entry = journal::enrollment(operator, request, result.as_ref());
+        let entry = journal::enrollment(principal, request, result.as_ref());
         if result.is_ok() {
             self.journal.record_issued(CertificateHolder::proxies(&request.services), entry.count);
         }
@@ -357,7 +357,7 @@ impl ControlPlane for RunningControlPlane {
 
     fn create_tokens(
         &self,
-        operator: Operator,
+        principal: &Principal,
         request: &TokenRequest,
     ) -> Result<CreatedTokens, ApiError> {
         let result = self.new_tokens(request);
@@ -370,7 +370,7 @@ impl ControlPlane for RunningControlPlane {
             let expiry = created.expires_at;
             format!("expires {expiry:.0}")
         });
-        let entry = journal::token_change(operator, &request.services, only, count, message, error);
+        let entry = journal::token_change(principal, &request.services, only, count, message, error);
         self.journal.record_and_wait(entry);
         result
     }
@@ -379,13 +379,13 @@ impl ControlPlane for RunningControlPlane {
         self.token_list()
     }
 
-    fn export(&self, operator: Operator) -> Result<WriteExport, ApiError> {
-        self.exporter.export(operator, &self.journal)
+    fn export(&self, principal: &Principal) -> Result<WriteExport, ApiError> {
+        self.exporter.export(principal, &self.journal)
     }
 
     fn revoke_token(
         &self,
-        operator: Operator,
+        principal: &Principal,
         id: &TokenId,
         request: &RevokeTokenRequest,
     ) -> Result<TokenView, ApiError> {
@@ -394,14 +394,14 @@ impl ControlPlane for RunningControlPlane {
         let message =
             format!("revoked: {}", request.reason.as_deref().unwrap_or("no reason given"));
         let error = result.as_ref().err();
-        let entry = journal::token_change(operator, services, Some(id), 1, Some(message), error);
+        let entry = journal::token_change(principal, services, Some(id), 1, Some(message), error);
         self.journal.record_and_wait(entry);
         result
     }
 
     fn set_services(
         &self,
-        operator: Operator,
+        principal: &Principal,
         id: &str,
         request: &ServicesRequest,
     ) -> Result<ChangedServices, ApiError> {
@@ -412,7 +412,7 @@ impl ControlPlane for RunningControlPlane {
             (Ok(_), Some(record)) => Ok(record),
             (Ok(_), None) => return result,
         };
-        let entry = journal::services_change(operator, id, &request.services, outcome);
+        let entry = journal::services_change(principal, id, &request.services, outcome);
         self.journal.record_and_wait(entry);
         result
     }

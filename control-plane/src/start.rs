@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use ironmesh_admin::{bind_socket, check_socket_path, serve_reads, serve_socket};
+use ironmesh_admin::{AdminApi, bind_socket, check_socket_path};
 use ironmesh_catalog::{CertificateStore, Mesh, Provider};
 use ironmesh_cert::{Authority, ServiceCertificates};
 use ironmesh_config_settings::{PolicyLocation, ReloadableSettings, Settings};
@@ -303,11 +303,12 @@ pub async fn start(
     if let Some(group) = group {
         tasks.spawn(group.run(shutdown.clone()));
     }
-    let (reads, all) = (Arc::clone(&control_plane), control_plane);
+    let api = AdminApi::new(control_plane);
     let names: Vec<_> = settings.advertise.iter().map(|(host, _)| host.clone()).collect();
-    let port = async { Ok(serve_reads(admin_listener, names, reads).await?) };
-    tasks.spawn(run_until(shutdown.clone(), port));
-    tasks.spawn(run_until(shutdown.clone(), async { Ok(serve_socket(socket, all).await?) }));
+    let port = api.clone().serve_port(admin_listener, names);
+    tasks.spawn(run_until(shutdown.clone(), async { Ok(port.await?) }));
+    let socket = api.serve_socket(socket);
+    tasks.spawn(run_until(shutdown.clone(), async { Ok(socket.await?) }));
     let (credentials, end) = (feeds.enrollment_credentials, shutdown.clone());
     tasks.spawn(async move {
         let (listener, limits) = (enrollment_listener, EnrollmentLimits::default());

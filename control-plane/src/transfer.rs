@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{bail, ensure};
-use ironmesh_admin::{ApiError, Operator, WriteExport};
+use ironmesh_admin::{ApiError, Principal, WriteExport};
 use ironmesh_catalog::text::chain;
 use ironmesh_config_settings::{Settings, StoreLocation};
 use ironmesh_config_sources::{STORE_SECTION, etcd_options};
@@ -52,15 +52,15 @@ impl Exporter {
     /// The writer of an export that an operator requests. The journal has it before a part of it is sent.
     pub(crate) fn export(
         &self,
-        operator: Operator,
+        principal: &Principal,
         journal: &Journal,
     ) -> Result<WriteExport, ApiError> {
         let checked = self.check();
         let size = checked.as_ref().map(|(_, records, bytes)| (*records, *bytes));
-        journal.record_and_wait(journal::export(operator, size));
+        journal.record_and_wait(journal::export(principal, size));
         let (export, records, bytes) = checked?;
         tracing::warn!(
-            uid = operator.uid,
+            by = %principal,
             records,
             bytes,
             "exporting the mesh with its private keys, sealed"

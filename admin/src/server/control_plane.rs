@@ -4,14 +4,11 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Weak;
 
-use axum::Json;
-use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
 use ironmesh_analysis::verdict::{EgressQuestion, EgressVerdict, IngressQuestion, IngressVerdict};
 use ironmesh_analysis::{Question, Verdict};
 use ironmesh_catalog::{JournalQuery, ServiceName, TokenId};
 
-use crate::server::Operator;
+use super::{ApiError, Principal};
 use ironmesh_api::AuditView;
 use ironmesh_api::CertificateList;
 use ironmesh_api::JournalPage;
@@ -25,7 +22,7 @@ use ironmesh_api::{
     TokenView,
 };
 use ironmesh_api::{ConvergenceView, WaitAnswer, WaitRequest};
-use ironmesh_api::{ErrorBody, Readiness, RevisionList, RollbackRequest, RolledBack};
+use ironmesh_api::{Readiness, RevisionList, RollbackRequest, RolledBack};
 use ironmesh_api::{Plan, PlanRequest};
 use ironmesh_api::{ProxyConfig, ProxyDetail};
 use ironmesh_api::{ProxyPage, ProxyQuery};
@@ -57,7 +54,7 @@ pub trait ControlPlane: Send + Sync + 'static {
     /// Revokes proxies for good, all or none; or predicts that. May block on the store.
     fn revoke(
         &self,
-        operator: Operator,
+        principal: &Principal,
         request: &RevokeRequest,
     ) -> Result<RevokedProxies, ApiError>;
 
@@ -67,7 +64,7 @@ pub trait ControlPlane: Send + Sync + 'static {
     /// Accepts the endpoint removal that is held back for a service. Blocks until that is done.
     fn accept_endpoints(
         &self,
-        operator: Operator,
+        principal: &Principal,
         service: &ServiceName,
     ) -> Result<AcceptedEndpoints, ApiError>;
 
@@ -90,19 +87,19 @@ pub trait ControlPlane: Send + Sync + 'static {
     /// Makes an earlier policy revision active again. May block on the store.
     fn roll_back(
         &self,
-        operator: Operator,
+        principal: &Principal,
         request: RollbackRequest,
     ) -> Result<RolledBack, ApiError>;
 
     /// Activates a removal from the policy folder that is held back. May block on the store.
     fn accept_removal(
         &self,
-        operator: Operator,
+        principal: &Principal,
         request: AcceptRemovalRequest,
     ) -> Result<AcceptedRemoval, ApiError>;
 
     /// Makes a release of policy documents, and activates it. Blocks until it is durable.
-    fn apply(&self, operator: Operator, request: ApplyRequest) -> Result<Applied, ApiError>;
+    fn apply(&self, principal: &Principal, request: ApplyRequest) -> Result<Applied, ApiError>;
 
     /// How far all proxies have ACKed what they should have. Takes as long as listing those that have not.
     fn convergence(&self) -> ConvergenceView;
@@ -125,14 +122,14 @@ pub trait ControlPlane: Send + Sync + 'static {
     /// Enrolls proxies, all or none. May block on the store.
     fn bootstrap(
         &self,
-        operator: Operator,
+        principal: &Principal,
         request: &BootstrapRequest,
     ) -> Result<BootstrapResponse, ApiError>;
 
     /// Creates tokens by which machines enroll, all or none. May block on the store.
     fn create_tokens(
         &self,
-        operator: Operator,
+        principal: &Principal,
         request: &TokenRequest,
     ) -> Result<CreatedTokens, ApiError>;
 
@@ -142,7 +139,7 @@ pub trait ControlPlane: Send + Sync + 'static {
     /// Revokes a token. May block on the store.
     fn revoke_token(
         &self,
-        operator: Operator,
+        principal: &Principal,
         id: &TokenId,
         request: &RevokeTokenRequest,
     ) -> Result<TokenView, ApiError>;
@@ -150,7 +147,7 @@ pub trait ControlPlane: Send + Sync + 'static {
     /// Gives the proxy with this name, or whose UUID is or begins with `id`, other services. May block on the store.
     fn set_services(
         &self,
-        operator: Operator,
+        principal: &Principal,
         id: &str,
         request: &ServicesRequest,
     ) -> Result<ChangedServices, ApiError>;
@@ -160,7 +157,7 @@ pub trait ControlPlane: Send + Sync + 'static {
 
     /// Exports the store at this moment: what it returns writes the sealed export, and blocks on its output. Takes as long as
     /// reading the whole store.
-    fn export(&self, operator: Operator) -> Result<WriteExport, ApiError>;
+    fn export(&self, principal: &Principal) -> Result<WriteExport, ApiError>;
 }
 
 /// Writes an export.
@@ -177,34 +174,5 @@ impl Cancellation {
     /// Whether the client no longer waits.
     pub fn is_cancelled(&self) -> bool {
         self.0.strong_count() == 0
-    }
-}
-
-/// The error of an admin API request.
-#[derive(Debug, thiserror::Error)]
-pub enum ApiError {
-    /// The request is invalid.
-    #[error("{0}")]
-    BadRequest(String),
-    /// The named object does not exist.
-    #[error("{0}")]
-    NotFound(String),
-    /// The control plane is busy, or not ready.
-    #[error("{0}")]
-    Busy(String),
-    /// The control plane failed.
-    #[error("{0}")]
-    Internal(String),
-}
-
-impl IntoResponse for ApiError {
-    fn into_response(self) -> Response {
-        let status = match self {
-            Self::BadRequest(_) => StatusCode::BAD_REQUEST,
-            Self::NotFound(_) => StatusCode::NOT_FOUND,
-            Self::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
-        };
-        (status, Json(ErrorBody { error: self.to_string() })).into_response()
     }
 }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{ConnectInfo, Extension, State};
+use axum::extract::{Extension, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -17,9 +17,8 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
-use super::read_queue::blocking;
+use super::work_queues::Changes;
 use super::{ApiError, Shared, WriteExport};
-use crate::server::Operator;
 
 /// How long an export may take: it keeps a snapshot of the store.
 const EXPORT_LIMIT: Duration = Duration::from_secs(600);
@@ -40,12 +39,12 @@ impl Default for Exports {
 
 pub(super) async fn export(
     State(control_plane): State<Shared>,
-    ConnectInfo(operator): ConnectInfo<Operator>,
+    changes: Changes,
     Extension(exports): Extension<Exports>,
 ) -> Result<Response, ApiError> {
     let busy = |_| ApiError::Busy("another export runs: try again when it has ended".to_owned());
     let permit = exports.0.try_acquire_owned().map_err(busy)?;
-    let write = blocking(move || control_plane.export(operator)).await?;
+    let write = changes.run(move |principal| control_plane.export(principal)).await?;
     let body = ExportBody::start(write, permit, EXPORT_LIMIT);
     Ok(([(header::CONTENT_TYPE, "application/octet-stream")], Body::new(body)).into_response())
 }

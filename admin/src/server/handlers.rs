@@ -1,23 +1,22 @@
 //! The handlers of the admin API, one for each route.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Json;
-use axum::extract::rejection::JsonRejection;
-use axum::extract::{ConnectInfo, Extension, Path as Parameter, Query, State};
+use axum::extract::{Extension, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, get};
 use ironmesh_catalog::{InvalidName, InvalidTokenId, JournalQuery, ServiceName, TokenId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::read_queue::{JsonBody, ReadQueue, blocking};
+use super::error::{Body, InQuery, Parameter};
+use super::principal::{Permission, Principal};
+use super::work_queues::{Changes, JsonBody, Reads, blocking};
 use super::{ApiError, Cancellation, ControlPlane, Shared};
-use crate::server::Operator;
 use ironmesh_api::AcceptRemovalRequest;
 use ironmesh_api::BootstrapRequest;
 use ironmesh_api::PlanRequest;
@@ -46,9 +45,9 @@ impl Default for Waits {
 
 pub(super) async fn metrics(
     State(control_plane): State<Shared>,
-    Extension(queue): Extension<ReadQueue>,
+    reads: Reads,
 ) -> Result<impl IntoResponse, ApiError> {
-    let text = queue.run(move || Ok(control_plane.metrics())).await?;
+    let text = reads.run(move || Ok(control_plane.metrics())).await?;
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, content_type)], text))
 }
@@ -60,23 +59,22 @@ pub(super) async fn healthz(State(control_plane): State<Shared>) -> Result<&'sta
 /// `/debug/{name}`: what a server of sidecars shows about itself.
 pub(super) async fn debug(
     State(control_plane): State<Shared>,
-    Extension(queue): Extension<ReadQueue>,
+    reads: Reads,
     Parameter(name): Parameter<String>,
 ) -> Result<JsonBody, ApiError> {
-    queue.answer(move || control_plane.debug(&name)).await
+    reads.answer(move || control_plane.debug(&name)).await
 }
 
-pub(super) async fn readyz(State(control_plane): State<Shared>) -> Result<Response, ApiError> {
-    blocking(move || with_status(&control_plane.readiness())).await
-}
-
-/// `/readyz` without lines of policy, for clients that may not be allowed to read policy.
-pub(super) async fn readyz_without_lines(
+pub(super) async fn readyz(
     State(control_plane): State<Shared>,
+    principal: Principal,
 ) -> Result<Response, ApiError> {
     let answer = move || {
         let mut readiness = control_plane.readiness();
-        readiness.policy.annotated.clear();
+        if !principal.may(Permission::ReadPolicy) {
+            // They have lines of policy.
+            readiness.policy.annotated.clear();
+        }
         with_status(&readiness)
     };
     blocking(answer).await
@@ -89,23 +87,24 @@ fn with_status(readiness: &Readiness) -> Result<Response, ApiError> {
 
 pub(super) async fn audit(
     State(control_plane): State<Shared>,
-    Extension(queue): Extension<ReadQueue>,
+    reads: Reads,
 ) -> Result<JsonBody, ApiError> {
-    queue.answer(move || Ok(control_plane.audit())).await
+    reads.answer(move || Ok(control_plane.audit())).await
 }
 
 pub(super) async fn convergence(
     State(control_plane): State<Shared>,
-    Extension(queue): Extension<ReadQueue>,
+    reads: Reads,
 ) -> Result<JsonBody, ApiError> {
-    queue.answer(move || Ok(control_plane.convergence())).await
+    reads.answer(move || Ok(control_plane.convergence())).await
 }
 
 /// Answers when the wait is decided, or its time is over.
 pub(super) async fn policy_wait(
     State(control_plane): State<Shared>,
+    _: Principal,
     Extension(waits): Extension<Waits>,
-    Json(request): Json<WaitRequest>,
+    Body(request): Body<WaitRequest>,
 ) -> Result<JsonBody, ApiError> {
     let busy = |_| ApiError::Busy(format!("{MAX_WAITS} requests wait already: try again"));
     let _wait = waits.0.try_acquire().map_err(busy)?;
@@ -126,123 +125,129 @@ pub(super) async fn policy_wait(
 
 pub(super) async fn proxies(
     State(control_plane): State<Shared>,
-    Extension(queue): Extension<ReadQueue>,
-    Query(query): Query<ProxyQuery>,
+    reads: Reads,
+    InQuery(query): InQuery<ProxyQuery>,
 ) -> Result<JsonBody, ApiError> {
-    queue.answer(move || control_plane.proxies(&query)).await
+    reads.answer(move || control_plane.proxies(&query)).await
 }
 
 pub(super) async fn certificates(
     State(control_plane): State<Shared>,
-    Extension(queue): Extension<ReadQueue>,
+    reads: Reads,
 ) -> Result<JsonBody, ApiError> {
-    queue.answer(move || Ok(control_plane.certificates())).await
+    reads.answer(move || Ok(control_plane.certificates())).await
 }
 
 pub(super) async fn policy_revisions(
     State(control_plane): State<Shared>,
-    Extension(queue): Extension<ReadQueue>,
+    reads: Reads,
 ) -> Result<JsonBody, ApiError> {
-    queue.answer(move || control_plane.policy_revisions()).await
+    reads.answer(move || control_plane.policy_revisions()).await
 }
 
 pub(super) async fn roll_back(
     State(control_plane): State<Shared>,
-    ConnectInfo(operator): ConnectInfo<Operator>,
-    Json(request): Json<RollbackRequest>,
+    changes: Changes,
+    Body(request): Body<RollbackRequest>,
 ) -> Result<JsonBody, ApiError> {
-    blocking(move || JsonBody::encode(&control_plane.roll_back(operator, request)?)).await
+    changes.answer(move |principal| control_plane.roll_back(principal, request)).await
 }
 
 pub(super) async fn accept_removal(
     State(control_plane): State<Shared>,
-    ConnectInfo(operator): ConnectInfo<Operator>,
-    Json(request): Json<AcceptRemovalRequest>,
+    changes: Changes,
+    Body(request): Body<AcceptRemovalRequest>,
 ) -> Result<JsonBody, ApiError> {
-    blocking(move || JsonBody::encode(&control_plane.accept_removal(operator, request)?)).await
+    changes.answer(move |principal| control_plane.accept_removal(principal, request)).await
 }
 
 pub(super) async fn apply(
     State(control_plane): State<Shared>,
-    ConnectInfo(operator): ConnectInfo<Operator>,
-    request: Result<Json<ApplyRequest>, JsonRejection>,
+    changes: Changes,
+    request: Result<Body<ApplyRequest>, ApiError>,
 ) -> Result<JsonBody, ApiError> {
-    let Json(request) = request.map_err(|rejection| {
-        let is_too_large = rejection.status() == StatusCode::PAYLOAD_TOO_LARGE;
-        ApiError::BadRequest(if is_too_large { apply_too_large() } else { rejection.body_text() })
+    let Body(request) = request.map_err(|error| match error {
+        ApiError::Http { status: StatusCode::PAYLOAD_TOO_LARGE, .. } => {
+            ApiError::BadRequest(apply_too_large())
+        }
+        other => other,
     })?;
-    blocking(move || JsonBody::encode(&control_plane.apply(operator, request)?)).await
+    changes.answer(move |principal| control_plane.apply(principal, request)).await
 }
 
 pub(super) async fn journal(
     State(control_plane): State<Shared>,
-    Query(query): Query<JournalQuery>,
+    reads: Reads,
+    InQuery(query): InQuery<JournalQuery>,
 ) -> Result<JsonBody, ApiError> {
-    blocking(move || JsonBody::encode(&control_plane.journal(&query)?)).await
+    reads.answer(move || control_plane.journal(&query)).await
 }
 
 pub(super) async fn bootstrap(
     State(control_plane): State<Shared>,
-    ConnectInfo(operator): ConnectInfo<Operator>,
-    Json(request): Json<BootstrapRequest>,
+    changes: Changes,
+    Body(request): Body<BootstrapRequest>,
 ) -> Result<JsonBody, ApiError> {
-    blocking(move || JsonBody::encode(&control_plane.bootstrap(operator, &request)?)).await
+    changes.answer(move |principal| control_plane.bootstrap(principal, &request)).await
 }
 
 pub(super) async fn create_tokens(
     State(control_plane): State<Shared>,
-    ConnectInfo(operator): ConnectInfo<Operator>,
-    Json(request): Json<TokenRequest>,
+    changes: Changes,
+    Body(request): Body<TokenRequest>,
 ) -> Result<JsonBody, ApiError> {
-    blocking(move || JsonBody::encode(&control_plane.create_tokens(operator, &request)?)).await
+    changes.answer(move |principal| control_plane.create_tokens(principal, &request)).await
 }
 
-pub(super) async fn tokens(State(control_plane): State<Shared>) -> Result<JsonBody, ApiError> {
-    blocking(move || JsonBody::encode(&control_plane.tokens()?)).await
+pub(super) async fn tokens(
+    State(control_plane): State<Shared>,
+    reads: Reads,
+) -> Result<JsonBody, ApiError> {
+    reads.answer(move || control_plane.tokens()).await
 }
 
 pub(super) async fn revoke_token(
     State(control_plane): State<Shared>,
-    ConnectInfo(operator): ConnectInfo<Operator>,
+    changes: Changes,
     Parameter(id): Parameter<String>,
-    Json(request): Json<RevokeTokenRequest>,
+    Body(request): Body<RevokeTokenRequest>,
 ) -> Result<JsonBody, ApiError> {
     let id: TokenId =
         id.parse().map_err(|e: InvalidTokenId| ApiError::BadRequest(e.to_string()))?;
-    blocking(move || JsonBody::encode(&control_plane.revoke_token(operator, &id, &request)?)).await
+    changes.answer(move |principal| control_plane.revoke_token(principal, &id, &request)).await
 }
 
 pub(super) async fn set_services(
     State(control_plane): State<Shared>,
-    ConnectInfo(operator): ConnectInfo<Operator>,
+    changes: Changes,
     Parameter(id): Parameter<String>,
-    Json(request): Json<ServicesRequest>,
+    Body(request): Body<ServicesRequest>,
 ) -> Result<JsonBody, ApiError> {
-    blocking(move || JsonBody::encode(&control_plane.set_services(operator, &id, &request)?)).await
+    changes.answer(move |principal| control_plane.set_services(principal, &id, &request)).await
 }
 
 pub(super) async fn proxy(
     State(control_plane): State<Shared>,
-    Extension(queue): Extension<ReadQueue>,
+    reads: Reads,
     Parameter(id): Parameter<String>,
 ) -> Result<JsonBody, ApiError> {
-    queue.answer(move || control_plane.proxy(&id)).await
+    reads.answer(move || control_plane.proxy(&id)).await
 }
 
 pub(super) async fn proxy_config(
     State(control_plane): State<Shared>,
-    Extension(queue): Extension<ReadQueue>,
+    reads: Reads,
     Parameter(id): Parameter<String>,
 ) -> Result<JsonBody, ApiError> {
-    queue.answer(move || control_plane.proxy_config(&id)).await
+    reads.answer(move || control_plane.proxy_config(&id)).await
 }
 
 pub(super) async fn revoke(
     State(control_plane): State<Shared>,
-    ConnectInfo(operator): ConnectInfo<Operator>,
-    Json(request): Json<RevokeRequest>,
+    changes: Changes,
+    Body(request): Body<RevokeRequest>,
 ) -> Result<JsonBody, ApiError> {
-    blocking(move || JsonBody::encode(&control_plane.revoke(operator, &request)?)).await
+    changes.answer(move |principal| control_plane.revoke(principal, &request)).await
 }
 
 /// The body of a request to revoke the one proxy that its path names.
@@ -253,89 +258,100 @@ pub(super) struct RevokeOneRequest {
 
 pub(super) async fn revoke_one(
     State(control_plane): State<Shared>,
-    ConnectInfo(operator): ConnectInfo<Operator>,
+    changes: Changes,
     Parameter(id): Parameter<String>,
-    Json(RevokeOneRequest { reason }): Json<RevokeOneRequest>,
+    Body(RevokeOneRequest { reason }): Body<RevokeOneRequest>,
 ) -> Result<JsonBody, ApiError> {
     let request = RevokeRequest { proxies: vec![id], reason, dry_run: false };
-    let revoke = move || {
-        let revoked = control_plane.revoke(operator, &request)?;
+    let revoke = move |principal: &Principal| {
+        let revoked = control_plane.revoke(principal, &request)?;
         JsonBody::encode(&revoked.proxies.first())
     };
-    blocking(revoke).await
+    changes.run(revoke).await
 }
 
 /// The query of `/v1/explain…`.
 #[derive(Debug, Deserialize)]
-struct QuestionQuery {
+pub(super) struct QuestionQuery {
     /// The question, as JSON.
     question: String,
 }
 
-/// The route of one kind of question: in the query, or in the body if it is too long for that.
-pub(super) fn explain_route<Q, V>(
-    answer: fn(&dyn ControlPlane, &Q) -> Result<V, ApiError>,
-) -> MethodRouter<Shared>
+/// What a question of one kind is answered by.
+type Answer<Q, V> = fn(&dyn ControlPlane, &Q) -> Result<V, ApiError>;
+
+type Answered = Pin<Box<dyn Future<Output = Result<JsonBody, ApiError>> + Send>>;
+
+/// The handler of one kind of question in the query.
+pub(super) fn explain_by_query<Q, V>(
+    answer: Answer<Q, V>,
+) -> impl Fn(State<Shared>, Reads, InQuery<QuestionQuery>) -> Answered + Clone + Send + Sync + 'static
 where
     Q: DeserializeOwned + Send + 'static,
     V: Serialize + Send + 'static,
 {
-    let in_query =
-        move |State(control_plane): State<Shared>,
-              Extension(queue): Extension<ReadQueue>,
-              Query(QuestionQuery { question }): Query<QuestionQuery>| async move {
+    move |State(control_plane), reads, InQuery(QuestionQuery { question })| {
+        Box::pin(async move {
             let question: Q = serde_json::from_str(&question).map_err(|error| {
                 ApiError::BadRequest(format!("`question` is malformed: {error}"))
             })?;
-            queue.answer(move || answer(&*control_plane, &question)).await
-        };
-    let in_body = move |State(control_plane): State<Shared>,
-                        Extension(queue): Extension<ReadQueue>,
-                        Json(question): Json<Q>| async move {
-        queue.answer(move || answer(&*control_plane, &question)).await
-    };
-    get(in_query).post(in_body)
+            reads.answer(move || answer(&*control_plane, &question)).await
+        })
+    }
+}
+
+/// The handler of one kind of question in the body, where it may be longer.
+pub(super) fn explain<Q, V>(
+    answer: Answer<Q, V>,
+) -> impl Fn(State<Shared>, Reads, Body<Q>) -> Answered + Clone + Send + Sync + 'static
+where
+    Q: DeserializeOwned + Send + 'static,
+    V: Serialize + Send + 'static,
+{
+    move |State(control_plane), reads, Body(question)| {
+        Box::pin(reads.answer(move || answer(&*control_plane, &question)))
+    }
 }
 
 pub(super) async fn all_endpoints(
     State(control_plane): State<Shared>,
-    Extension(queue): Extension<ReadQueue>,
+    reads: Reads,
 ) -> Result<JsonBody, ApiError> {
-    queue.answer(move || control_plane.endpoints(None)).await
+    reads.answer(move || control_plane.endpoints(None)).await
 }
 
 pub(super) async fn endpoints(
     State(control_plane): State<Shared>,
-    Extension(queue): Extension<ReadQueue>,
+    reads: Reads,
     Parameter(service): Parameter<(String, String)>,
 ) -> Result<JsonBody, ApiError> {
     let service = service_name(&service)?;
-    queue.answer(move || control_plane.endpoints(Some(&service))).await
+    reads.answer(move || control_plane.endpoints(Some(&service))).await
 }
 
 pub(super) async fn all_traffic(
     State(control_plane): State<Shared>,
-    Extension(queue): Extension<ReadQueue>,
+    reads: Reads,
 ) -> Result<JsonBody, ApiError> {
-    queue.answer(move || control_plane.traffic(None)).await
+    reads.answer(move || control_plane.traffic(None)).await
 }
 
 pub(super) async fn traffic(
     State(control_plane): State<Shared>,
-    Extension(queue): Extension<ReadQueue>,
+    reads: Reads,
     Parameter(service): Parameter<(String, String)>,
 ) -> Result<JsonBody, ApiError> {
     let service = service_name(&service)?;
-    queue.answer(move || control_plane.traffic(Some(&service))).await
+    reads.answer(move || control_plane.traffic(Some(&service))).await
 }
 
 pub(super) async fn accept_endpoints(
     State(control_plane): State<Shared>,
-    ConnectInfo(operator): ConnectInfo<Operator>,
+    changes: Changes,
     Parameter(service): Parameter<(String, String)>,
 ) -> Result<JsonBody, ApiError> {
     let service = service_name(&service)?;
-    blocking(move || JsonBody::encode(&control_plane.accept_endpoints(operator, &service)?)).await
+    changes.answer(move |principal| control_plane.accept_endpoints(principal, &service)).await
 }
 
 /// The service that a path names by its namespace and its name.
@@ -346,7 +362,8 @@ fn service_name((namespace, name): &(String, String)) -> Result<ServiceName, Api
 
 pub(super) async fn plan(
     State(control_plane): State<Shared>,
-    Json(request): Json<PlanRequest>,
+    _: Principal,
+    Body(request): Body<PlanRequest>,
 ) -> Result<JsonBody, ApiError> {
     let client = Arc::new(());
     let cancellation = Cancellation(Arc::downgrade(&client));

@@ -12,9 +12,8 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::read_queue::{MAX_CONCURRENT_READS, MAX_QUEUED_READS};
+use super::work_queues::{MAX_CONCURRENT_READS, MAX_LOCAL_READS};
 use super::*;
-use crate::server::Operator;
 use ironmesh_api::AuditView;
 use ironmesh_api::CertificateList;
 use ironmesh_api::JournalPage;
@@ -110,7 +109,7 @@ impl ControlPlane for Slow {
         not_requested()
     }
 
-    fn apply(&self, _: Operator, _: ApplyRequest) -> Result<Applied, ApiError> {
+    fn apply(&self, _: &Principal, _: ApplyRequest) -> Result<Applied, ApiError> {
         not_requested()
     }
 
@@ -130,11 +129,11 @@ impl ControlPlane for Slow {
         not_requested()
     }
 
-    fn revoke(&self, _: Operator, _: &RevokeRequest) -> Result<RevokedProxies, ApiError> {
+    fn revoke(&self, _: &Principal, _: &RevokeRequest) -> Result<RevokedProxies, ApiError> {
         not_requested()
     }
 
-    fn create_tokens(&self, _: Operator, _: &TokenRequest) -> Result<CreatedTokens, ApiError> {
+    fn create_tokens(&self, _: &Principal, _: &TokenRequest) -> Result<CreatedTokens, ApiError> {
         not_requested()
     }
 
@@ -144,7 +143,7 @@ impl ControlPlane for Slow {
 
     fn revoke_token(
         &self,
-        _: Operator,
+        _: &Principal,
         _: &TokenId,
         _: &RevokeTokenRequest,
     ) -> Result<TokenView, ApiError> {
@@ -153,7 +152,7 @@ impl ControlPlane for Slow {
 
     fn set_services(
         &self,
-        _: Operator,
+        _: &Principal,
         _: &str,
         _: &ServicesRequest,
     ) -> Result<ChangedServices, ApiError> {
@@ -164,7 +163,7 @@ impl ControlPlane for Slow {
         not_requested()
     }
 
-    fn export(&self, _: Operator) -> Result<WriteExport, ApiError> {
+    fn export(&self, _: &Principal) -> Result<WriteExport, ApiError> {
         not_requested()
     }
 
@@ -174,7 +173,7 @@ impl ControlPlane for Slow {
 
     fn accept_endpoints(
         &self,
-        _: Operator,
+        _: &Principal,
         _: &ServiceName,
     ) -> Result<AcceptedEndpoints, ApiError> {
         not_requested()
@@ -211,13 +210,13 @@ impl ControlPlane for Slow {
         not_requested()
     }
 
-    fn roll_back(&self, _: Operator, _: RollbackRequest) -> Result<RolledBack, ApiError> {
+    fn roll_back(&self, _: &Principal, _: RollbackRequest) -> Result<RolledBack, ApiError> {
         not_requested()
     }
 
     fn accept_removal(
         &self,
-        _: Operator,
+        _: &Principal,
         _: AcceptRemovalRequest,
     ) -> Result<AcceptedRemoval, ApiError> {
         not_requested()
@@ -229,10 +228,10 @@ impl ControlPlane for Slow {
 
     fn bootstrap(
         &self,
-        operator: Operator,
+        principal: &Principal,
         _: &BootstrapRequest,
     ) -> Result<BootstrapResponse, ApiError> {
-        Err(ApiError::BadRequest(format!("{operator:?}")))
+        Err(ApiError::BadRequest(format!("{principal:?}")))
     }
 
     fn journal(&self, query: &JournalQuery) -> Result<JournalPage, ApiError> {
@@ -251,7 +250,7 @@ async fn slow_proxy_request_does_not_delay_others() {
         release: Mutex::new(release),
         questions: Arc::default(),
     };
-    tokio::spawn(serve_reads(listener, [], Arc::new(slow)));
+    tokio::spawn(AdminApi::new(Arc::new(slow)).serve_port(listener, []));
     let get = async |path: &str| get(address, path).await;
     let others = async {
         has_begun.notified().await;
@@ -287,7 +286,7 @@ async fn request_by_a_foreign_host_gets_421() {
         questions: Arc::default(),
     };
     let names = ["Mesh.Example.com".to_owned()];
-    tokio::spawn(serve_reads(listener, names, Arc::new(slow)));
+    tokio::spawn(AdminApi::new(Arc::new(slow)).serve_port(listener, names));
     for (head, status) in [
         ("GET /healthz HTTP/1.1\r\nHost: mesh.example.com:15014\r\n", 200),
         ("GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n", 200),
@@ -313,17 +312,17 @@ async fn explain_requests_beyond_the_limit_get_503() {
         release: Mutex::new(release),
         questions: Arc::clone(&questions),
     };
-    tokio::spawn(serve_reads(listener, [], Arc::new(slow)));
+    tokio::spawn(AdminApi::new(Arc::new(slow)).serve_port(listener, []));
     let question = "/v1/explain?question=%7B%22caller%22:%22a%22,%22service%22:%22b%22%7D";
     let mut asked = JoinSet::new();
-    for _ in 0..MAX_QUEUED_READS + 6 {
+    for _ in 0..MAX_LOCAL_READS + 6 {
         asked.spawn(get(address, question));
     }
     // Requests beyond the queue are rejected at once.
     for _ in 0..6 {
         let answer = asked.join_next().await.unwrap().unwrap();
         assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
-        assert!(answer.contains("64 requests are queued already: try again"), "{answer}");
+        assert!(answer.contains("32 requests are queued already: try again"), "{answer}");
     }
     // All other expensive reads share the queue; probes do not.
     for read in [
@@ -358,7 +357,7 @@ async fn plan_is_cancelled_when_its_client_disconnects() {
         release: Mutex::new(release),
         questions: Arc::default(),
     };
-    tokio::spawn(serve_socket(listener, Arc::new(slow)));
+    tokio::spawn(AdminApi::new(Arc::new(slow)).serve_socket(listener));
     let request = PlanRequest { documents: Vec::new(), resources: false };
     let client = crate::Client::new(&path);
     tokio::select! {
@@ -374,12 +373,12 @@ async fn operator_is_the_user_that_the_kernel_reports() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("admin.sock");
     let listener = bind_socket(&path).unwrap();
-    tokio::spawn(serve_socket(listener, Arc::new(idle())));
+    tokio::spawn(AdminApi::new(Arc::new(idle())).serve_socket(listener));
     let request = r#"{"services":[],"upstreams":[],"proxies":[]}"#;
     let request: BootstrapRequest = serde_json::from_str(request).unwrap();
     let answer = crate::Client::new(&path).bootstrap(&request).await.unwrap_err().to_string();
     let uid = fs_err::metadata(&path).unwrap().uid();
-    assert_eq!(answer, format!("{:?}", Operator { uid: Some(uid) }));
+    assert_eq!(answer, format!("{:?}", Principal::owner(Some(uid))));
 }
 
 #[tokio::test]
@@ -387,7 +386,7 @@ async fn journal_query_arrives_as_it_was_sent_and_only_at_the_socket() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("admin.sock");
     let listener = bind_socket(&path).unwrap();
-    tokio::spawn(serve_socket(listener, Arc::new(idle())));
+    tokio::spawn(AdminApi::new(Arc::new(idle())).serve_socket(listener));
     let full = JournalQuery {
         since: Some("2026-11-23T07:00:00.5Z".parse().unwrap()),
         kind: Some(ironmesh_catalog::JournalKind::Revoke),
@@ -403,8 +402,8 @@ async fn journal_query_arrives_as_it_was_sent_and_only_at_the_socket() {
     assert!(misspelled.unwrap_err().to_string().contains("sinse"));
     let port = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = port.local_addr().unwrap();
-    tokio::spawn(serve_reads(port, [], Arc::new(idle())));
-    assert!(get(address, "/v1/journal").await.starts_with("HTTP/1.1 404"));
+    tokio::spawn(AdminApi::new(Arc::new(idle())).serve_port(port, []));
+    assert!(get(address, "/v1/journal").await.starts_with("HTTP/1.1 403"));
 }
 
 /// A control plane that gets no slow request.

@@ -58,6 +58,7 @@ fn who(actor: &Actor) -> String {
         }
         Actor::User { uid: Some(uid), .. } => format!("uid {uid}"),
         Actor::User { uid: None, .. } | Actor::Author { name: None } => "unknown".to_owned(),
+        Actor::Operator { name, .. } => name.to_string(),
         Actor::Machine { token: Some(token), .. } => format!("token {token}"),
         Actor::Machine { vm_id: Some(vm_id), .. } => format!("azure machine {vm_id}"),
         Actor::Machine { token: None, vm_id: None } => "machine".to_owned(),

@@ -1,6 +1,6 @@
-//! The entries of operators' requests on the admin socket, done and rejected.
+//! The entries of operators' requests, done and rejected.
 
-use ironmesh_admin::{ApiError, Operator};
+use ironmesh_admin::{ApiError, Identity, Principal};
 use ironmesh_api::{
     BootstrapRequest, BootstrapResponse, EnrolledProxy, RevokeRequest, RevokedProxies,
 };
@@ -17,21 +17,30 @@ use crate::register::Register;
 /// The most proxies that the entry of an enrollment names; it counts all of them.
 const MAX_NAMES: usize = 5;
 
-/// Where operators' requests come from.
+/// Where the requests of the socket's owner come from.
 const ADMIN_SOCKET: &str = "admin socket";
 
 fn entry(
-    operator: Operator,
+    principal: &Principal,
     kind: JournalKind,
     error: Option<&ApiError>,
     subject: JournalSubject,
 ) -> JournalEntry {
-    let who = Actor::User { uid: operator.uid, name: operator.uid.and_then(user_name) };
+    let who = match &principal.identity {
+        Identity::User { uid } => Actor::User { uid: *uid, name: uid.and_then(user_name) },
+        Identity::Local => Actor::User { uid: None, name: None },
+        Identity::Operator { name, credential } => Actor::Operator {
+            name: name.clone(),
+            role: principal.role,
+            credential: credential.clone(),
+        },
+    };
     let outcome = match error {
         None => JournalOutcome::Done,
         Some(error) => JournalOutcome::Rejected { reason: reason(&error.to_string()) },
     };
-    let origin = Some(ADMIN_SOCKET.to_owned());
+    let origin = principal.address.map_or_else(|| ADMIN_SOCKET.to_owned(), |from| from.to_string());
+    let origin = Some(origin);
     JournalEntry { origin, subject, outcome, ..JournalEntry::new(Timestamp::now(), kind, who) }
 }
 
@@ -43,7 +52,7 @@ fn reason(error: &str) -> String {
 
 /// An enrollment of one or more proxies.
 pub(crate) fn enrollment(
-    operator: Operator,
+    principal: &Principal,
     request: &BootstrapRequest,
     result: Result<&BootstrapResponse, &ApiError>,
 ) -> JournalEntry {
@@ -61,7 +70,7 @@ pub(crate) fn enrollment(
     };
     let count = u64::try_from(request.proxies.len()).unwrap_or(u64::MAX);
     let message = request.new_authority.then(|| "--new-authority".to_owned());
-    JournalEntry { count, message, ..entry(operator, JournalKind::Enroll, result.err(), subject) }
+    JournalEntry { count, message, ..entry(principal, JournalKind::Enroll, result.err(), subject) }
 }
 
 /// The names of the first proxies of an enrollment.
@@ -76,7 +85,7 @@ fn names(enrolled: &[EnrolledProxy]) -> String {
 
 /// The revocations of a request: one entry for each proxy that was not revoked before, or one for a rejected request.
 pub(crate) fn revocations(
-    operator: Operator,
+    principal: &Principal,
     request: &RevokeRequest,
     result: Result<&RevokedProxies, &ApiError>,
     register: &Register,
@@ -86,7 +95,7 @@ pub(crate) fn revocations(
         let error = result.err();
         JournalEntry {
             message: message.clone(),
-            ..entry(operator, JournalKind::Revoke, error, subject)
+            ..entry(principal, JournalKind::Revoke, error, subject)
         }
     };
     let Ok(revoked) = result else {
@@ -109,7 +118,7 @@ pub(crate) fn revocations(
 /// A change of policy by an operator: a rollback, an accepted removal, or applied documents. `revision` is that of
 /// the request, in case it is rejected.
 pub(crate) fn policy_change(
-    operator: Operator,
+    principal: &Principal,
     kind: JournalKind,
     revision: Option<&str>,
     message: Option<&str>,
@@ -123,23 +132,23 @@ pub(crate) fn policy_change(
         ..JournalSubject::default()
     };
     let message = message.map(line);
-    JournalEntry { message, ..entry(operator, kind, result.err(), subject) }
+    JournalEntry { message, ..entry(principal, kind, result.err(), subject) }
 }
 
 /// The acceptance of a held-back removal of a service's endpoints.
 pub(crate) fn held_endpoints<T>(
-    operator: Operator,
+    principal: &Principal,
     service: &ServiceName,
     result: Result<T, &ApiError>,
 ) -> JournalEntry {
     let services = vec![service.clone()];
     let subject = JournalSubject { services, ..JournalSubject::default() };
-    entry(operator, JournalKind::Accept, result.err(), subject)
+    entry(principal, JournalKind::Accept, result.err(), subject)
 }
 
 /// A change of tokens: `count` created ones, or the revocation of `token`.
 pub(crate) fn token_change(
-    operator: Operator,
+    principal: &Principal,
     services: &[ServiceName],
     token: Option<&TokenId>,
     count: usize,
@@ -152,20 +161,20 @@ pub(crate) fn token_change(
         ..JournalSubject::default()
     };
     let count = u64::try_from(count).unwrap_or(u64::MAX);
-    JournalEntry { count, message, ..entry(operator, JournalKind::Token, error, subject) }
+    JournalEntry { count, message, ..entry(principal, JournalKind::Token, error, subject) }
 }
 
 /// An export of the mesh with its number of records and bytes.
-pub(crate) fn export(operator: Operator, result: Result<(u64, u64), &ApiError>) -> JournalEntry {
+pub(crate) fn export(principal: &Principal, result: Result<(u64, u64), &ApiError>) -> JournalEntry {
     let (count, bytes) = result.unwrap_or((1, 0));
     let message = result.is_ok().then(|| format!("{bytes} bytes"));
     let subject = JournalSubject::default();
-    JournalEntry { count, message, ..entry(operator, JournalKind::Export, result.err(), subject) }
+    JournalEntry { count, message, ..entry(principal, JournalKind::Export, result.err(), subject) }
 }
 
 /// A change of the services of the proxy that `id` names.
 pub(crate) fn services_change(
-    operator: Operator,
+    principal: &Principal,
     id: &str,
     services: &[ServiceName],
     result: Result<&JoinRecord, &ApiError>,
@@ -179,5 +188,5 @@ pub(crate) fn services_change(
         services: few(services),
         ..JournalSubject::default()
     };
-    entry(operator, JournalKind::Services, result.err(), subject)
+    entry(principal, JournalKind::Services, result.err(), subject)
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ironmesh_admin::Operator;
+use ironmesh_admin::Principal;
 use ironmesh_api::{BootstrapRequest, BootstrapResponse, EnrolledProxy};
 use ironmesh_catalog::{CertificateHistory, CertificateStore, Secret, ServiceCertificate};
 use ironmesh_store::{KeyEncryptionKey, Store};
@@ -167,7 +167,7 @@ fn enrollment_of_several_proxies_names_some_of_them() {
     };
     let mut subject = |count: usize| {
         response.proxies.truncate(count);
-        enrollment(Operator { uid: None }, &request, Ok(&response)).subject
+        enrollment(&Principal::owner(None), &request, Ok(&response)).subject
     };
     let many = "store-1, store-2, store-3, store-4, store-5, …";
     assert_eq!((subject(7).name.as_deref(), subject(7).proxy), (Some(many), None));
@@ -175,7 +175,7 @@ fn enrollment_of_several_proxies_names_some_of_them() {
     assert_eq!(subject(1).name.as_deref(), Some("store-1"));
     assert!(subject(1).proxy.is_some());
     let error = ApiError::BadRequest("no".to_owned());
-    let rejected = enrollment(Operator { uid: None }, &request, Err(&error));
+    let rejected = enrollment(&Principal::owner(None), &request, Err(&error));
     assert_eq!(rejected.subject.name, None);
     assert_eq!(rejected.message.as_deref(), Some("--new-authority"));
 }

@@ -1,0 +1,151 @@
+//! The errors of API requests, and their responses.
+//!
+//! Each response of the API that is no success has the same body, also those of the HTTP library's own checks.
+
+use axum::Json;
+use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use ironmesh_api::ErrorBody;
+use serde::de::DeserializeOwned;
+
+/// The error of an admin API request.
+#[derive(Debug, thiserror::Error)]
+pub enum ApiError {
+    /// The request is invalid.
+    #[error("{0}")]
+    BadRequest(String),
+    /// The request has no valid credential.
+    #[error("{0}")]
+    Unauthenticated(String),
+    /// The principal has no right to do this.
+    #[error("{0}")]
+    Forbidden(String),
+    /// The named object does not exist.
+    #[error("{0}")]
+    NotFound(String),
+    /// The present state does not allow the change.
+    #[error("{0}")]
+    Conflict(String),
+    /// HTTP itself rejects the request: its method, its type or its size.
+    #[error("{message}")]
+    Http {
+        /// The status of the response.
+        status: StatusCode,
+        /// What is wrong, and what to do.
+        message: String,
+    },
+    /// The control plane is busy, or not ready.
+    #[error("{0}")]
+    Busy(String),
+    /// The control plane failed.
+    #[error("{0}")]
+    Internal(String),
+}
+
+impl ApiError {
+    /// The error of a request without a credential.
+    pub(super) fn unauthenticated() -> Self {
+        Self::Unauthenticated(
+            "this listener needs a credential: an operator certificate, or `Authorization: Bearer` with a token; \
+             an admin creates them by `ironmesh operator`"
+                .to_owned(),
+        )
+    }
+
+    fn http(status: StatusCode, message: impl Into<String>) -> Self {
+        Self::Http { status, message: message.into() }
+    }
+
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::BadRequest(_) => StatusCode::BAD_REQUEST,
+            Self::Unauthenticated(_) => StatusCode::UNAUTHORIZED,
+            Self::Forbidden(_) => StatusCode::FORBIDDEN,
+            Self::NotFound(_) => StatusCode::NOT_FOUND,
+            Self::Conflict(_) => StatusCode::CONFLICT,
+            Self::Http { status, .. } => *status,
+            Self::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let status = self.status();
+        let mut response = (status, Json(ErrorBody { error: self.to_string() })).into_response();
+        if status == StatusCode::UNAUTHORIZED {
+            // RFC 9110, section 11.6.1: a 401 names a scheme.
+            let scheme = HeaderValue::from_static("Bearer");
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
+        }
+        response
+    }
+}
+
+/// A body in JSON.
+#[derive(Debug)]
+pub(super) struct Body<T>(pub(super) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let body: Result<Json<T>, JsonRejection> = Json::from_request(request, state).await;
+        body.map(|Json(body)| Self(body))
+            .map_err(|rejected| ApiError::http(rejected.status(), rejected.body_text()))
+    }
+}
+
+/// The parameters of a path.
+#[derive(Debug)]
+pub(super) struct Parameter<T>(pub(super) T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Parameter<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let path: Result<Path<T>, PathRejection> = Path::from_request_parts(parts, state).await;
+        path.map(|Path(parameters)| Self(parameters))
+            .map_err(|rejected| ApiError::http(rejected.status(), rejected.body_text()))
+    }
+}
+
+/// The parameters of a query.
+#[derive(Debug)]
+pub(super) struct InQuery<T>(pub(super) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for InQuery<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let query: Result<Query<T>, QueryRejection> = Query::from_request_parts(parts, state).await;
+        query
+            .map(|Query(query)| Self(query))
+            .map_err(|rejected| ApiError::http(rejected.status(), rejected.body_text()))
+    }
+}
+
+/// The response to a path that does not exist.
+pub(super) async fn no_such_path(request: Request) -> ApiError {
+    let path: String = request.uri().path().chars().take(SHOWN).collect();
+    ApiError::NotFound(format!(
+        "the API has no path `{}`",
+        path.escape_debug()
+    ))
+}
+
+/// The response to a method that a path does not have. The router adds `Allow`.
+pub(super) async fn no_such_method(request: Request) -> ApiError {
+    let method: String = request.method().as_str().chars().take(SHOWN).collect();
+    ApiError::http(
+        StatusCode::METHOD_NOT_ALLOWED,
+        format!("this path has no method `{}`: `Allow` names those it has", method.escape_debug()),
+    )
+}
+
+/// How many characters of a request an error repeats.
+const SHOWN: usize = 64;

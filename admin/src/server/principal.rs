@@ -1,0 +1,192 @@
+//! Who sends a request, and what a role may do.
+//!
+//! It decides nothing about credentials: each listener attaches the principal, and the table of operations compares it
+//! with the permission of each.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use axum::extract::FromRequestParts;
+use axum::extract::connect_info::Connected;
+use axum::http::request::Parts;
+use axum::serve::IncomingStream;
+use ironmesh_catalog::{OperatorName, Role};
+use tokio::net::UnixListener;
+
+use super::ApiError;
+
+/// Who sends a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Principal {
+    /// The person or program.
+    pub identity: Identity,
+    /// Its role.
+    pub role: Role,
+    /// Whether it may only read, whatever its role.
+    pub read_only: bool,
+    /// The address of the client; none on a socket.
+    pub address: Option<SocketAddr>,
+}
+
+/// The person or program that sends a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Identity {
+    /// A user of the control plane's machine, on a socket, as the kernel reports it, not as the request states.
+    User {
+        /// The user's id; none if the kernel does not report it.
+        uid: Option<u32>,
+    },
+    /// Any user of the control plane's machine, on the admin port.
+    Local,
+    /// An operator who has a credential of the mesh.
+    Operator {
+        /// The operator's name.
+        name: OperatorName,
+        /// The id of the credential.
+        credential: String,
+    },
+}
+
+impl Principal {
+    /// The owner of the admin socket, who may do everything.
+    pub const fn owner(uid: Option<u32>) -> Self {
+        let identity = Identity::User { uid };
+        Self { identity, role: Role::Admin, read_only: false, address: None }
+    }
+
+    /// A user of the socket for a group.
+    pub const fn member(uid: Option<u32>) -> Self {
+        let identity = Identity::User { uid };
+        Self { identity, role: Role::Operator, read_only: true, address: None }
+    }
+
+    /// A user of the admin port.
+    pub const fn local() -> Self {
+        let (identity, role) = (Identity::Local, Role::Viewer);
+        Self { identity, role, read_only: true, address: None }
+    }
+
+    /// Whether the principal may do what needs `permission`.
+    pub fn may(&self, permission: Permission) -> bool {
+        let is_allowed = permission.least_role().is_none_or(|least| self.role >= least);
+        is_allowed && (permission.is_read() || !self.read_only)
+    }
+
+    /// Why the principal may not do what needs `permission`, and what helps.
+    pub(super) fn refusal(&self, permission: Permission, operation: &str) -> String {
+        let least = permission.least_role().unwrap_or(Role::Viewer);
+        match &self.identity {
+            Identity::Local => format!(
+                "the admin port only reads, and `{operation}` needs the role {least}: use the admin \
+                 socket as the owner of the state folder, or `listen.api` with a credential"
+            ),
+            _ if self.role >= least => format!(
+                "`{operation}` changes the mesh, and this socket only reads: use the admin socket \
+                 as the owner of the state folder"
+            ),
+            _ => format!(
+                "`{operation}` needs the role {least}, and {self} has the role {}: an admin gives \
+                 another role by `ironmesh operator issue`",
+                self.role
+            ),
+        }
+    }
+}
+
+impl fmt::Display for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.identity {
+            Identity::User { uid: Some(uid) } => write!(f, "the user with uid {uid}"),
+            Identity::User { uid: None } => f.write_str("an unknown user"),
+            Identity::Local => f.write_str("a user of the admin port"),
+            Identity::Operator { name, .. } => write!(f, "operator {name}"),
+        }
+    }
+}
+
+/// What an operation needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Permission {
+    /// Nothing: also a client without a credential may do it.
+    Probe,
+    /// To read the state of the mesh, which has positions and names of policy, and never its text.
+    ReadState,
+    /// To read the text of policy.
+    ReadPolicy,
+    /// To read the journal, which names persons and addresses.
+    ReadJournal,
+    /// To read which credentials exist; never their secrets.
+    ReadAccess,
+    /// To change machines and their services.
+    ChangeMesh,
+    /// To change policy.
+    ChangePolicy,
+    /// To give and take access, and to export the mesh with its keys.
+    Administer,
+}
+
+impl Permission {
+    /// All permissions.
+    pub const ALL: [Self; 8] = [
+        Self::Probe,
+        Self::ReadState,
+        Self::ReadPolicy,
+        Self::ReadJournal,
+        Self::ReadAccess,
+        Self::ChangeMesh,
+        Self::ChangePolicy,
+        Self::Administer,
+    ];
+
+    /// The lowest role that has it; none if a client needs no role.
+    pub const fn least_role(self) -> Option<Role> {
+        Some(match self {
+            Self::Probe => return None,
+            Self::ReadState => Role::Viewer,
+            Self::ReadPolicy
+            | Self::ReadJournal
+            | Self::ReadAccess
+            | Self::ChangeMesh
+            | Self::ChangePolicy => Role::Operator,
+            Self::Administer => Role::Admin,
+        })
+    }
+
+    /// Whether it only reads.
+    pub const fn is_read(self) -> bool {
+        !matches!(self, Self::ChangeMesh | Self::ChangePolicy | Self::Administer)
+    }
+
+    /// The word for it in the reference of roles.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Probe => "probe",
+            Self::ReadState => "read state",
+            Self::ReadPolicy => "read policy",
+            Self::ReadJournal => "read the journal",
+            Self::ReadAccess => "read access",
+            Self::ChangeMesh => "change the mesh",
+            Self::ChangePolicy => "change policy",
+            Self::Administer => "administer",
+        }
+    }
+}
+
+/// The handler of an operation that everybody may do has no principal.
+impl<S: Sync> FromRequestParts<S> for Principal {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        parts.extensions.get().cloned().ok_or_else(ApiError::unauthenticated)
+    }
+}
+
+/// The user of a connection to a socket.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SocketUser(pub(super) Option<u32>);
+
+impl Connected<IncomingStream<'_, UnixListener>> for SocketUser {
+    fn connect_info(stream: IncomingStream<'_, UnixListener>) -> Self {
+        Self(stream.io().peer_cred().ok().map(|peer| peer.uid()))
+    }
+}

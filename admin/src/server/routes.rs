@@ -1,0 +1,63 @@
+//! The table of routes: each operation of the API with what it needs, and its handler.
+
+use ironmesh_api::{MAX_APPLY, MAX_PLAN};
+
+use super::export::export;
+use super::handlers::{
+    accept_endpoints, accept_removal, all_endpoints, all_traffic, apply, audit, bootstrap,
+    certificates, convergence, create_tokens, debug, endpoints, explain, explain_by_query, healthz,
+    journal, metrics, plan, policy_revisions, policy_wait, proxies, proxy, proxy_config, readyz,
+    revoke, revoke_one, revoke_token, roll_back, set_services, tokens, traffic,
+};
+use super::operations::{Operation, Routes};
+use super::principal::Permission::{
+    Administer, ChangeMesh, ChangePolicy, Probe, ReadAccess, ReadJournal, ReadPolicy, ReadState,
+};
+use super::ControlPlane;
+
+/// All operations of the API, in the order of the table.
+pub fn operations() -> Vec<Operation> {
+    routes().operations()
+}
+
+#[rustfmt::skip]
+pub(super) fn routes() -> Routes {
+    let (get, post) = (Operation::get, Operation::post);
+    Routes::new()
+        .add(get("health", "/healthz", Probe), healthz)
+        .add(get("readiness", "/readyz", ReadState), readyz)
+        .add(get("metrics", "/metrics", ReadState), metrics)
+        .add(get("debug", "/debug/{name}", ReadState), debug)
+        .add(get("explain_call_by_query", "/v1/explain", ReadState), explain_by_query(ControlPlane::explain))
+        .add(post("explain_call", "/v1/explain", ReadState), explain(ControlPlane::explain))
+        .add(get("explain_egress_by_query", "/v1/explain/egress", ReadState), explain_by_query(ControlPlane::explain_outward))
+        .add(post("explain_egress", "/v1/explain/egress", ReadState), explain(ControlPlane::explain_outward))
+        .add(get("explain_ingress_by_query", "/v1/explain/ingress", ReadState), explain_by_query(ControlPlane::explain_inward))
+        .add(post("explain_ingress", "/v1/explain/ingress", ReadState), explain(ControlPlane::explain_inward))
+        .add(get("all_endpoints", "/v1/endpoints", ReadState), all_endpoints)
+        .add(get("endpoints", "/v1/endpoints/{namespace}/{name}", ReadState), endpoints)
+        .add(post("accept_endpoints", "/v1/endpoints/{namespace}/{name}/accept", ChangeMesh), accept_endpoints)
+        .add(get("all_traffic", "/v1/traffic", ReadState), all_traffic)
+        .add(get("traffic", "/v1/traffic/{namespace}/{name}", ReadState), traffic)
+        .add(get("audit", "/v1/audit", ReadState), audit)
+        .add(get("convergence", "/v1/convergence", ReadState), convergence)
+        .add(get("certificates", "/v1/certificates", ReadState), certificates)
+        .add(get("policy_revisions", "/v1/policy/revisions", ReadState), policy_revisions)
+        .add(post("policy_wait", "/v1/policy/wait", ReadState), policy_wait)
+        .add(post("policy_rollback", "/v1/policy/rollback", ChangePolicy), roll_back)
+        .add(post("policy_accept", "/v1/policy/accept", ChangePolicy), accept_removal)
+        .add(post("policy_apply", "/v1/policy/apply", ChangePolicy).with_body(MAX_APPLY), apply)
+        .add(post("plan", "/v1/plan", ReadPolicy).with_body(MAX_PLAN), plan)
+        .add(get("proxies", "/v1/proxies", ReadState), proxies)
+        .add(post("enroll_proxies", "/v1/proxies", ChangeMesh), bootstrap)
+        .add(get("proxy", "/v1/proxies/{id}", ReadState), proxy)
+        .add(get("proxy_config", "/v1/proxies/{id}/config", ReadState), proxy_config)
+        .add(post("revoke_proxy", "/v1/proxies/{id}/revoke", ChangeMesh), revoke_one)
+        .add(post("set_services", "/v1/proxies/{id}/services", ChangeMesh), set_services)
+        .add(post("revoke_proxies", "/v1/revocations", ChangeMesh), revoke)
+        .add(get("tokens", "/v1/tokens", ReadAccess), tokens)
+        .add(post("create_tokens", "/v1/tokens", ChangeMesh), create_tokens)
+        .add(post("revoke_token", "/v1/tokens/{id}/revoke", ChangeMesh), revoke_token)
+        .add(get("journal", "/v1/journal", ReadJournal), journal)
+        .add(post("export", "/v1/store/export", Administer), export)
+}

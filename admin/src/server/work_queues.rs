@@ -1,0 +1,197 @@
+//! The threads on which requests block or compute, and the queues before them.
+//!
+//! All listeners share them: expensive reads have one budget, and changes have threads of their own, so that no number of
+//! reads delays a change. Enrollment and xDS have other threads.
+
+use std::sync::Arc;
+
+use axum::extract::{Extension, FromRequestParts};
+use axum::http::header;
+use axum::http::request::Parts;
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tracing::Span;
+
+use super::principal::{Identity, Principal};
+use super::{ApiError, Shared};
+
+/// How many expensive reads run at once: those whose cost grows with the mesh. Each may occupy a thread for as long as
+/// comparing with all of policy takes.
+pub(super) const MAX_CONCURRENT_READS: usize = 4;
+
+/// How many expensive reads may run or wait.
+pub(super) const MAX_QUEUED_READS: usize = 64;
+
+/// How many of them may come from the admin port, so that other users of the machine do not displace operators.
+pub(super) const MAX_LOCAL_READS: usize = MAX_QUEUED_READS / 2;
+
+/// How many changes run at once, each of which may wait for the store.
+const MAX_CONCURRENT_CHANGES: usize = 8;
+
+/// How many changes may run or wait.
+const MAX_QUEUED_CHANGES: usize = 64;
+
+/// The queues of all listeners.
+#[derive(Debug, Clone)]
+pub(super) struct WorkQueues {
+    reads: WorkQueue,
+    local_reads: Arc<Semaphore>,
+    changes: WorkQueue,
+}
+
+impl Default for WorkQueues {
+    fn default() -> Self {
+        Self {
+            reads: WorkQueue::new(MAX_QUEUED_READS, MAX_CONCURRENT_READS),
+            local_reads: Arc::new(Semaphore::new(MAX_LOCAL_READS)),
+            changes: WorkQueue::new(MAX_QUEUED_CHANGES, MAX_CONCURRENT_CHANGES),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+struct WorkQueue {
+    queued: Arc<Semaphore>,
+    workers: Arc<Semaphore>,
+}
+
+impl WorkQueue {
+    fn new(queued: usize, workers: usize) -> Self {
+        Self { queued: Arc::new(Semaphore::new(queued)), workers: Arc::new(Semaphore::new(workers)) }
+    }
+
+    /// A place in the queue and a worker; both are held as long as the thread runs, even if the client no longer waits.
+    async fn enter(&self, place: Place) -> Result<(Place, OwnedSemaphorePermit), ApiError> {
+        let worker = Arc::clone(&self.workers).acquire_owned().await;
+        Ok((place, worker.map_err(|error| ApiError::Internal(error.to_string()))?))
+    }
+}
+
+/// A place in a queue, and the share of the admin port in it.
+type Place = (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
+
+fn place_in(queue: &Arc<Semaphore>, most: usize) -> Result<OwnedSemaphorePermit, ApiError> {
+    let busy = |_| ApiError::Busy(format!("{most} requests are queued already: try again"));
+    Arc::clone(queue).try_acquire_owned().map_err(busy)
+}
+
+/// Answers the expensive reads of a principal.
+#[derive(Debug)]
+pub(super) struct Reads {
+    pub(super) principal: Principal,
+    queues: WorkQueues,
+}
+
+impl Reads {
+    /// Answers a read when a worker is free, unless the queue is full.
+    pub(super) async fn answer<T: Serialize>(
+        self,
+        read: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<JsonBody, ApiError> {
+        self.run(move || JsonBody::encode(&read()?)).await
+    }
+
+    pub(super) async fn run<T: Send + 'static>(
+        self,
+        read: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let Self { principal, queues } = self;
+        let share = (principal.identity == Identity::Local)
+            .then(|| place_in(&queues.local_reads, MAX_LOCAL_READS))
+            .transpose()?;
+        let place = place_in(&queues.reads.queued, MAX_QUEUED_READS)?;
+        let held = queues.reads.enter((place, share)).await?;
+        blocking(move || {
+            let answer = read();
+            drop(held);
+            answer
+        })
+        .await
+    }
+}
+
+/// Makes the changes of a principal.
+#[derive(Debug)]
+pub(super) struct Changes {
+    principal: Principal,
+    queues: WorkQueues,
+}
+
+impl Changes {
+    /// Makes a change when a worker is free, unless the queue is full, and answers with its result.
+    pub(super) async fn answer<T: Serialize>(
+        self,
+        change: impl FnOnce(&Principal) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<JsonBody, ApiError> {
+        self.run(move |principal| JsonBody::encode(&change(principal)?)).await
+    }
+
+    pub(super) async fn run<T: Send + 'static>(
+        self,
+        change: impl FnOnce(&Principal) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let Self { principal, queues } = self;
+        let place = place_in(&queues.changes.queued, MAX_QUEUED_CHANGES)?;
+        let held = queues.changes.enter((place, None)).await?;
+        blocking(move || {
+            let answer = change(&principal);
+            drop(held);
+            answer
+        })
+        .await
+    }
+}
+
+async fn queues_of(
+    parts: &mut Parts,
+    state: &Shared,
+) -> Result<(Principal, WorkQueues), ApiError> {
+    let principal = Principal::from_request_parts(parts, state).await?;
+    let queues = Extension::<WorkQueues>::from_request_parts(parts, state).await;
+    let Extension(queues) = queues.map_err(|error| ApiError::Internal(error.body_text()))?;
+    Ok((principal, queues))
+}
+
+impl FromRequestParts<Shared> for Reads {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &Shared) -> Result<Self, ApiError> {
+        let (principal, queues) = queues_of(parts, state).await?;
+        Ok(Self { principal, queues })
+    }
+}
+
+impl FromRequestParts<Shared> for Changes {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &Shared) -> Result<Self, ApiError> {
+        let (principal, queues) = queues_of(parts, state).await?;
+        Ok(Self { principal, queues })
+    }
+}
+
+/// An answer in JSON, encoded by the thread that computed it: the configuration of a proxy has megabytes.
+pub(super) struct JsonBody(Vec<u8>);
+
+impl JsonBody {
+    pub(super) fn encode(answer: &impl Serialize) -> Result<Self, ApiError> {
+        let json = serde_json::to_vec(answer);
+        json.map(Self).map_err(|error| ApiError::Internal(error.to_string()))
+    }
+}
+
+impl IntoResponse for JsonBody {
+    fn into_response(self) -> Response {
+        ([(header::CONTENT_TYPE, "application/json")], self.0).into_response()
+    }
+}
+
+/// Runs a task that may block or compute for long on a thread of its own.
+pub(super) async fn blocking<T: Send + 'static>(
+    task: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let span = Span::current();
+    let done = tokio::task::spawn_blocking(move || span.in_scope(task)).await;
+    done.map_err(|error| ApiError::Internal(error.to_string()))?
+}

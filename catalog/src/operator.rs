@@ -1,0 +1,124 @@
+//! Operators of the mesh: their names and roles.
+//!
+//! It never decides what a role allows: the admin API does, operation by operation.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::name::InvalidName;
+use crate::proxy_name::problem_in_hostname;
+
+/// The role of an operator. A higher one may do all that a lower one may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Reads the state of the mesh, and no policy.
+    Viewer,
+    /// Also reads policy and the journal, and changes the mesh.
+    Operator,
+    /// Also gives and takes access, and exports the mesh.
+    Admin,
+}
+
+impl Role {
+    /// All roles, from the lowest.
+    pub const ALL: [Self; 3] = [Self::Viewer, Self::Operator, Self::Admin];
+
+    /// The word for it, as in JSON.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Viewer => "viewer",
+            Self::Operator => "operator",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+impl FromStr for Role {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let role = Self::ALL.into_iter().find(|role| role.word() == text);
+        role.ok_or_else(|| format!("expected one of: {}", Self::ALL.map(Self::word).join(", ")))
+    }
+}
+
+/// The name of an operator: as that of a proxy, and at most 63 characters.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct OperatorName(Box<str>);
+
+impl OperatorName {
+    /// The longest name, in characters: it fits into the common name of a certificate.
+    pub const MAX_LENGTH: usize = 63;
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for OperatorName {
+    type Err = InvalidName;
+
+    fn from_str(text: &str) -> Result<Self, InvalidName> {
+        let invalid = |problem| InvalidName { text: text.to_owned(), problem };
+        if text.len() > Self::MAX_LENGTH {
+            return Err(invalid("is longer than 63 characters"));
+        }
+        problem_in_hostname(text).map_or_else(|| Ok(Self(text.into())), |p| Err(invalid(p)))
+    }
+}
+
+impl TryFrom<String> for OperatorName {
+    type Error = InvalidName;
+
+    fn try_from(text: String) -> Result<Self, InvalidName> {
+        text.parse()
+    }
+}
+
+impl From<OperatorName> for String {
+    fn from(name: OperatorName) -> Self {
+        name.0.into()
+    }
+}
+
+impl fmt::Display for OperatorName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roles_are_ordered_and_have_the_same_word_in_text_and_json() {
+        for role in Role::ALL {
+            assert_eq!(serde_json::to_string(&role).unwrap(), format!("\"{role}\""));
+            assert_eq!(role.word().parse(), Ok(role));
+        }
+        assert!(Role::Viewer < Role::Operator && Role::Operator < Role::Admin);
+        assert_eq!("root".parse::<Role>(), Err("expected one of: viewer, operator, admin".into()));
+    }
+
+    #[test]
+    fn operator_names_are_short_hostnames() {
+        for good in ["ann", "ann.b-c_2", "7", &"a".repeat(63)] {
+            assert_eq!(good.parse::<OperatorName>().unwrap().as_str(), good);
+        }
+        for bad in ["", "Ann", "ann@example.com", "-ann", "ann.", "a b", "a/b", &"a".repeat(64)] {
+            assert!(bad.parse::<OperatorName>().is_err(), "{bad}");
+        }
+    }
+}
