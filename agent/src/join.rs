@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ironmesh_catalog::{NodeMetadata, ProxyId, ProxyName, Secret, ServiceName, TrustDomain};
+use ironmesh_cert::{BearerToken, TokenUsage};
 use ironmesh_enrollment::{
     AzureJoin, CaHash, ControlPlaneAddress, EnrollRequest, Enrolled, EnrollmentClient,
-    EnrollmentClientError, MetadataService, OneTimeToken, RetryNotice, ServerTrust,
+    EnrollmentClientError, MetadataService, RetryNotice, ServerTrust,
 };
 use ironmesh_sidecar::{Admin, Workload, envoy};
 use ironmesh_sidecar_folder::{
@@ -103,7 +104,7 @@ pub struct EnrolledMachine {
 pub async fn join(join: MachineJoin<'_>) -> Result<EnrolledMachine, AgentError> {
     let token = match &join.proof {
         JoinProof::Token(token) => {
-            Some(OneTimeToken::parse(token).ok_or(AgentError::MalformedToken)?)
+            Some(BearerToken::parse(TokenUsage::Join, token).ok_or(AgentError::MalformedToken)?)
         }
         JoinProof::Azure(_) => None,
     };

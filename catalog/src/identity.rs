@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::name::{Domain, InvalidName, Name, ServiceAccount, ServiceName};
+use crate::operator::OperatorName;
 use crate::proxy::ProxyId;
 
 /// The root of all identities of one mesh: the host part of every SPIFFE ID.
@@ -62,6 +63,17 @@ impl TrustDomain {
     pub fn proxy(&self, proxy: ProxyId, first_service: &ServiceName) -> SpiffeId {
         let ServiceName { namespace, name } = first_service;
         self.id(&format!("proxy/{proxy}/ns/{namespace}/svc/{name}"))
+    }
+
+    /// `spiffe://<trust domain>/operator/<name>`.
+    pub fn operator(&self, name: &OperatorName) -> SpiffeId {
+        self.id(&format!("operator/{name}"))
+    }
+
+    /// The operator with this [`TrustDomain::operator`]; `None` for other identities and other trust domains.
+    pub fn operator_name(&self, uri: &str) -> Option<OperatorName> {
+        let path = uri.strip_prefix("spiffe://")?.strip_prefix(self.as_str())?;
+        path.strip_prefix("/operator/")?.parse().ok()
     }
 
     /// `<proxy UUID>.proxy.<trust domain>`: the only DNS name in the service certificates that are issued to one proxy. It

@@ -89,8 +89,10 @@ pub use join_token::{JoinToken, TokenMisuse, TokenState, TokenUse};
 pub use journal::{Actor, JournalEntry, JournalKind, JournalOutcome, JournalQuery, JournalSubject};
 pub use labels::Labels;
 pub use locality::Locality;
-pub use operator::{OperatorName, Role};
 pub use name::{Domain, Hostname, InvalidName, Name, ServiceAccount, ServiceName, ServicePort};
+pub use operator::{
+    CredentialKind, CredentialState, OperatorCredential, OperatorName, OperatorRecord, Role,
+};
 pub use policy::telemetry::{
     AccessLog, Collector, LogFilter, LogFormat, LogSink, LogValue, Sampling, Telemetry, Tracing,
 };

@@ -1,14 +1,17 @@
-//! Operators of the mesh: their names and roles.
+//! Operators of the mesh: their names, roles and credentials.
 //!
-//! It never decides what a role allows: the admin API does, operation by operation.
+//! It owns their stored form. It never decides what a role allows: the admin API does, operation by operation.
 
 use std::fmt;
 use std::str::FromStr;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::name::InvalidName;
+use crate::proxy::Revocation;
 use crate::proxy_name::problem_in_hostname;
+use crate::unknown_fields::UnknownFields;
 
 /// The role of an operator. A higher one may do all that a lower one may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -95,6 +98,113 @@ impl From<OperatorName> for String {
 impl fmt::Display for OperatorName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.0)
+    }
+}
+
+/// An operator as the store keeps it. An operator without a usable credential has no access.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OperatorRecord {
+    /// The name, unique in the mesh.
+    pub name: OperatorName,
+    /// The role, which all credentials have.
+    pub role: Role,
+    /// The credentials, the oldest first.
+    pub credentials: Vec<OperatorCredential>,
+    /// The fields of newer versions.
+    #[serde(flatten)]
+    pub unknown: UnknownFields,
+}
+
+impl OperatorRecord {
+    /// The most credentials of one operator.
+    pub const MAX_CREDENTIALS: usize = 100;
+
+    /// Whether the operator has access at `now`.
+    pub fn is_active(&self, now: Timestamp) -> bool {
+        self.credentials.iter().any(|credential| credential.state(now) == CredentialState::Valid)
+    }
+
+    /// The credential with this id.
+    pub fn credential(&self, id: &str) -> Option<&OperatorCredential> {
+        self.credentials.iter().find(|credential| credential.id == id)
+    }
+}
+
+/// A credential of an operator.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OperatorCredential {
+    /// Its id: the serial number of a certificate, or the public part of a token.
+    pub id: String,
+    /// What it is.
+    #[serde(flatten)]
+    pub kind: CredentialKind,
+    /// When it was issued.
+    pub issued_at: Timestamp,
+    /// When it expires.
+    pub expires_at: Timestamp,
+    /// Who issued it.
+    pub issued_by: String,
+    /// Its revocation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revoked: Option<Revocation>,
+}
+
+impl OperatorCredential {
+    /// Its state at `now`.
+    pub fn state(&self, now: Timestamp) -> CredentialState {
+        if self.revoked.is_some() {
+            CredentialState::Revoked
+        } else if now >= self.expires_at {
+            CredentialState::Expired
+        } else {
+            CredentialState::Valid
+        }
+    }
+}
+
+/// The kind of a credential.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum CredentialKind {
+    /// A certificate, whose key only the operator has.
+    Certificate,
+    /// A token, of which the store keeps a hash.
+    Token {
+        /// The SHA-256 of its secret, in hexadecimal.
+        secret_hash: String,
+    },
+}
+
+impl CredentialKind {
+    /// The word for it, as in JSON.
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Certificate => "certificate",
+            Self::Token { .. } => "token",
+        }
+    }
+}
+
+/// Whether a credential can be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CredentialState {
+    /// It can.
+    Valid,
+    /// Its time is over.
+    Expired,
+    /// An operator revoked it.
+    Revoked,
+}
+
+impl CredentialState {
+    /// The word for it, as in JSON.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Valid => "valid",
+            Self::Expired => "expired",
+            Self::Revoked => "revoked",
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Issuing: the three kinds of leaf certificates, each with an identity and usages of its own, so that none
+//! Issuing: the kinds of leaf certificates, each with an identity and usages of its own, so that none
 //! can replace another.
 //!
 //! The caller decides who gets a certificate; this module stores nothing.
@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ironmesh_catalog::{
-    CertificateHistory, IssuedCertificate, KeyHash, ProxyId, Secret, ServiceAccount,
+    CertificateHistory, IssuedCertificate, KeyHash, OperatorName, ProxyId, Secret, ServiceAccount,
     ServiceCertificate, ServiceName, SpiffeId,
 };
 use jiff::{SignedDuration, Timestamp};
@@ -74,6 +74,17 @@ impl ProxyCertificate {
 /// The service certificate that one proxy gets for its signing request. The key never leaves the proxy's machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkloadCertificate {
+    /// The leaf and the intermediate that signed it, in PEM.
+    pub chain: String,
+    /// The end of its validity.
+    pub not_after: Timestamp,
+    /// The leaf's serial number, in lower-case hexadecimal.
+    pub serial: String,
+}
+
+/// The certificate that an operator gets for a signing request. The key never leaves the operator's machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OperatorCertificate {
     /// The leaf and the intermediate that signed it, in PEM.
     pub chain: String,
     /// The end of its validity.
@@ -209,6 +220,33 @@ impl Authority {
             let key = key_hash(&key.subject_public_key_info());
             let (service, not_after) = (service.clone(), validity.not_after);
             Ok(ProxyCertificate { chain, service, not_after, serial, key })
+        };
+        issue().map_err(IssueError::Sign)
+    }
+
+    /// Issues a certificate that identifies an operator to the admin API, and to nothing else.
+    ///
+    /// From the request it reads only the public key, which must be ECDSA P-256.
+    pub fn issue_operator_certificate(
+        &self,
+        csr_pem: &str,
+        operator: &OperatorName,
+        lifetime: Duration,
+        now: Timestamp,
+    ) -> Result<OperatorCertificate, IssueError> {
+        let key = request::public_key(csr_pem)?;
+        let issue = || -> Result<_, Failure> {
+            let validity = self.validity(now, lifetime)?;
+            let leaf = Leaf {
+                purpose: Purpose::Operator,
+                common_name: operator.as_str(),
+                identity: self.trust_domain().operator(operator),
+                names: &ServerNames::default(),
+                is_shared: false,
+                validity,
+            };
+            let (chain, serial) = self.sign(&leaf, &key)?;
+            Ok(OperatorCertificate { chain, not_after: validity.not_after, serial })
         };
         issue().map_err(IssueError::Sign)
     }

@@ -20,6 +20,7 @@
 
 mod attested;
 mod authority;
+mod bearer_token;
 mod expired_proxy;
 mod facts;
 mod inspect;
@@ -41,12 +42,14 @@ pub use attested::{
     AttestedTrustError, MAX_ATTESTED_DOCUMENT, azure_roots,
 };
 pub use authority::{Authority, AuthorityError};
+pub use bearer_token::{BearerToken, TokenUsage, UnreadableTokenId, token_id_digits};
 pub use expired_proxy::{ExpiredProxyVerifier, UnverifiedProxy};
 pub use facts::CertificateFacts;
 pub use inspect::UnfitCertificate;
 pub use issue::{
     CONTROL_PLANE_LIFETIME, ControlPlaneCertificate, ENROLLED_PROXY_LIFETIME, IssueError,
-    PROXY_LIFETIME, ProxyCertificate, RENEWAL_GRACE, ServerNames, WorkloadCertificate,
+    OperatorCertificate, PROXY_LIFETIME, ProxyCertificate, RENEWAL_GRACE, ServerNames,
+    WorkloadCertificate,
 };
 pub use renewal::{ClockReading, Renewal};
 pub use request::{MachineRequest, RequestError, generate_proxy_key_and_csr, proxy_csr};

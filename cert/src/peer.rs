@@ -1,14 +1,14 @@
 //! The identity of a connected peer, read from its certificate.
 //!
 //! The TLS handshake has verified the certificate; this module only reads it. The caller checks the trust
-//! domain, and whether the proxy is revoked.
+//! domain of a proxy, and whether the proxy or the operator is revoked.
 
 use aws_lc_rs::digest;
-use ironmesh_catalog::{KeyHash, PresentedCertificate, ProxySpiffeId};
+use ironmesh_catalog::{KeyHash, OperatorName, PresentedCertificate, ProxySpiffeId, TrustDomain};
 use jiff::Timestamp;
 
 use crate::inspect;
-use crate::profile::hex;
+use crate::profile::{self, hex};
 
 /// A proxy whose certificate is verified: by a TLS handshake, or by [`crate::ExpiredProxyVerifier`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,7 +78,36 @@ pub fn proxy_identity(leaf: &[u8]) -> Result<ProxySpiffeId, PeerError> {
     }
 }
 
-/// A certificate that identifies no proxy.
+/// An operator whose certificate is verified by a TLS handshake.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VerifiedOperator {
+    /// The operator's name.
+    pub name: OperatorName,
+    /// The serial number of the certificate, in lower-case hexadecimal.
+    pub serial: String,
+}
+
+impl VerifiedOperator {
+    /// Reads the operator of `trust_domain` that the verified certificate `leaf` (in DER) identifies: it has exactly one
+    /// URI name, and the usage of operators, which no other certificate of the mesh has.
+    pub fn read(leaf: &[u8], trust_domain: &TrustDomain) -> Result<Self, PeerError> {
+        let certificate = inspect::parse(leaf).map_err(|_| PeerError::Unreadable)?;
+        let names = inspect::uri_names(&certificate).map_err(|_| PeerError::Unreadable)?;
+        let [uri] = names.as_slice() else {
+            return Err(PeerError::NotAnOperator { uris: names });
+        };
+        let usages = certificate.extended_key_usage().map_err(|_| PeerError::Unreadable)?;
+        let is_for_operators = usages.is_some_and(|usages| {
+            usages.value.other.iter().any(|usage| usage.as_bytes() == profile::OPERATOR_USAGE)
+        });
+        let name = trust_domain.operator_name(uri).filter(|_| is_for_operators);
+        let serial = hex(certificate.raw_serial());
+        let name = name.ok_or(PeerError::NotAnOperator { uris: names })?;
+        Ok(Self { name, serial })
+    }
+}
+
+/// A certificate that identifies no proxy, or no operator.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PeerError {
     /// It does not parse.
@@ -104,5 +133,11 @@ pub enum PeerError {
     NotAProxy {
         /// The SPIFFE ID.
         uri: String,
+    },
+    /// It is not that of an operator of the mesh.
+    #[error("client certificate is not an operator's: {uris:?}")]
+    NotAnOperator {
+        /// Its URI names.
+        uris: Vec<String>,
     },
 }

@@ -9,8 +9,9 @@ use aws_lc_rs::rand;
 use ironmesh_catalog::TrustDomain;
 use rcgen::string::Ia5String;
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType, SerialNumber,
+    BasicConstraints, CertificateParams, CustomExtension, DistinguishedName, DnType,
+    ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType,
+    SerialNumber,
 };
 
 use crate::issue::ServerNames;
@@ -23,6 +24,7 @@ pub(crate) enum Purpose {
     Intermediate,
     Service,
     Proxy,
+    Operator,
     ControlPlane,
 }
 
@@ -32,7 +34,7 @@ impl Purpose {
             // The path length is not limited, so that the root may one day sign its successor.
             Self::Root => IsCa::Ca(BasicConstraints::Unconstrained),
             Self::Intermediate => IsCa::Ca(BasicConstraints::Constrained(0)),
-            Self::Service | Self::Proxy | Self::ControlPlane => IsCa::ExplicitNoCa,
+            Self::Service | Self::Proxy | Self::Operator | Self::ControlPlane => IsCa::ExplicitNoCa,
         }
     }
 
@@ -41,7 +43,7 @@ impl Purpose {
             Self::Root | Self::Intermediate => {
                 vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign]
             }
-            Self::Service | Self::Proxy | Self::ControlPlane => {
+            Self::Service | Self::Proxy | Self::Operator | Self::ControlPlane => {
                 vec![KeyUsagePurpose::DigitalSignature]
             }
         }
@@ -49,7 +51,8 @@ impl Purpose {
 
     fn extended_key_usages(self) -> Vec<ExtendedKeyUsagePurpose> {
         match self {
-            Self::Root | Self::Intermediate => Vec::new(),
+            // Those of an operator are in an extension of their own: the library cannot write all of them.
+            Self::Root | Self::Intermediate | Self::Operator => Vec::new(),
             Self::Service => {
                 vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth]
             }
@@ -57,6 +60,41 @@ impl Purpose {
             Self::ControlPlane => vec![ExtendedKeyUsagePurpose::ServerAuth],
         }
     }
+
+    fn custom_extensions(self) -> Vec<CustomExtension> {
+        match self {
+            Self::Operator => vec![operator_usages()],
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// The extended key usage of operators: 2.25.190149258129560097179937007371323080512, below the arc for UUIDs (ITU-T X.667),
+/// in DER without its tag and length. A proxy's certificate is for clients too, and must give no operator's access.
+pub(crate) const OPERATOR_USAGE: [u8; 20] = [
+    0x69, 0x82, 0x9e, 0x8d, 0xb5, 0x8f, 0xca, 0xab, 0x8a, 0xb1, 0xdf, 0x9b, 0xbf, 0x8e, 0xc3, 0xc5,
+    0xe9, 0xb9, 0xfe, 0x40,
+];
+
+/// The usage of TLS clients (RFC 5280, section 4.2.1.12): 1.3.6.1.5.5.7.3.2.
+const CLIENT_AUTH: [u8; 8] = [0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, 0x02];
+
+/// Tags of DER (X.690, section 8.9 and 8.19).
+const SEQUENCE: u8 = 0x30;
+const OBJECT_IDENTIFIER: u8 = 0x06;
+
+/// The extension of extended key usages (2.5.29.37) of an operator: a client of TLS, which verifiers require, and
+/// [`OPERATOR_USAGE`].
+fn operator_usages() -> CustomExtension {
+    // Each length is below 128, so that it has one byte (X.690, section 8.1.3.4).
+    let length = |bytes: &[u8]| u8::try_from(bytes.len()).unwrap_or(u8::MAX);
+    let mut usages = Vec::new();
+    for usage in [&CLIENT_AUTH[..], &OPERATOR_USAGE] {
+        usages.extend([OBJECT_IDENTIFIER, length(usage)]);
+        usages.extend(usage);
+    }
+    usages.splice(0..0, [SEQUENCE, length(&usages)]);
+    CustomExtension::from_oid_content(&[2, 5, 29, 37], usages)
 }
 
 /// The content of a certificate for `purpose`, with its serial number.
@@ -83,6 +121,7 @@ pub(crate) fn content(
     content.is_ca = purpose.is_ca();
     content.key_usages = purpose.key_usages();
     content.extended_key_usages = purpose.extended_key_usages();
+    content.custom_extensions = purpose.custom_extensions();
     content.use_authority_key_identifier_extension = true;
     Ok((content, serial))
 }

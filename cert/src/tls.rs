@@ -1,22 +1,23 @@
-//! TLS of the control plane's own listeners.
+//! TLS of the control plane's own listeners, and of operators as their clients.
 //!
 //! It builds complete configurations: certificate, roots and verifier change together, and a listener uses
 //! the newest for each connection. It opens no socket.
 
 use std::sync::Arc;
 
-use ironmesh_catalog::TrustBundle;
+use ironmesh_catalog::{Secret, SpiffeId, TrustBundle};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{
     ClientCertVerifierBuilder, NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier,
 };
-use rustls::{RootCertStore, ServerConfig};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::inspect::{self, Failure};
 use crate::issue::ControlPlaneCertificate;
+use crate::spiffe_verifier::SpiffeServerVerifier;
 
 /// The configuration of the xDS listener: TLS 1.3, HTTP/2, and a required client certificate below the
 /// `bundle`'s roots.
@@ -42,6 +43,34 @@ pub fn enrollment_server_config(
     let mut chain = inspect::certificates(&certificate.chain).map_err(TlsError::Certificate)?;
     chain.extend(inspect::certificates(&bundle.roots).map_err(TlsError::Roots)?);
     configuration(certificate, chain, verifier, b"http/1.1")
+}
+
+/// The configuration of a client of the operators' API: TLS 1.3, HTTP/1.1, and the control plane verified by its SPIFFE ID
+/// below `roots` (PEM). `identity` is the operator's certificate with its issuers (PEM) and its key (PKCS#8 in PEM).
+pub fn operator_client_config(
+    roots_pem: &str,
+    control_plane: SpiffeId,
+    identity: Option<(&str, &Secret)>,
+) -> Result<Arc<ClientConfig>, TlsError> {
+    let roots = roots(&TrustBundle { roots: roots_pem.to_owned() })?;
+    let verifier = Arc::new(SpiffeServerVerifier::pinned(roots, control_plane));
+    let config = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(TlsError::Configuration)?
+        .dangerous()
+        .with_custom_certificate_verifier(verifier);
+    let mut config = match identity {
+        None => config.with_no_client_auth(),
+        Some((chain, key)) => {
+            let chain = inspect::certificates(chain).map_err(TlsError::Identity)?;
+            let key = PrivateKeyDer::from_pem_slice(key.expose().as_bytes())
+                .map_err(|error| TlsError::Identity(error.into()))?;
+            // It compares the key with the certificate.
+            config.with_client_auth_cert(chain, key).map_err(|e| TlsError::Identity(e.into()))?
+        }
+    };
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
 }
 
 fn client_verifier(bundle: &TrustBundle) -> Result<ClientCertVerifierBuilder, TlsError> {
@@ -82,6 +111,9 @@ pub enum TlsError {
     /// The control plane's own certificate or its key does not parse.
     #[error("certificate of the control plane cannot be read")]
     Certificate(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The certificate of an operator or its key does not parse, or they do not belong together.
+    #[error("certificate and key of the operator cannot be used together")]
+    Identity(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The parts do not fit together.
     #[error("TLS of the control plane cannot be configured")]
     Configuration(#[source] rustls::Error),

@@ -31,7 +31,6 @@ mod possession;
 mod server;
 #[cfg(test)]
 mod tests;
-mod token;
 
 pub use api::{
     ApplicationProbe, AzureEnrollRequest, Challenge, EnrollRequest, Enrolled, EnrollmentErrorCode,
@@ -54,4 +53,3 @@ pub use server::{
     EnrollmentCredentials, EnrollmentError, EnrollmentLimits, Leave, LeaveWait, MachineLookUp,
     ProxyRenewal, RequestOutcome, WorkloadRequest, serve,
 };
-pub use token::{OneTimeToken, UnreadableTokenId, token_id_digits};

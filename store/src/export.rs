@@ -21,7 +21,7 @@ pub use sealed_stream::ExportFault;
 pub use writing::{Export, ExportError, RecordSnapshot, SnapshotVisitor};
 
 /// All tables of records that control planes share.
-pub const SHARED_TABLES: [TableName; 11] = [
+pub const SHARED_TABLES: [TableName; 12] = [
     crate::mesh_state::MESH,
     crate::certificates::AUTHORITY,
     crate::certificates::SERVICE_CERTIFICATES,
@@ -33,6 +33,7 @@ pub const SHARED_TABLES: [TableName; 11] = [
     <ironmesh_catalog::JoinRecord as crate::record_table::Record>::TABLE,
     <crate::proxy_names::NamedProxy as crate::record_table::Record>::TABLE,
     <ironmesh_catalog::JoinToken as crate::record_table::Record>::TABLE,
+    <ironmesh_catalog::OperatorRecord as crate::record_table::Record>::TABLE,
 ];
 
 /// The tables whose records are made again if one is missing, by the control plane or by an operator: one that is not

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use ironmesh_catalog::{JoinRecord, JoinToken};
+use ironmesh_catalog::{JoinRecord, JoinToken, OperatorRecord};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Error as JsonError, Value};
@@ -46,6 +46,15 @@ impl Record for JoinToken {
 
     fn key(&self) -> String {
         self.id.to_string()
+    }
+}
+
+impl Record for OperatorRecord {
+    const TABLE: TableName = TableName("operators");
+    const SCHEMA: u64 = 1;
+
+    fn key(&self) -> String {
+        self.name.to_string()
     }
 }
 

@@ -12,7 +12,10 @@ const MAY_IMPORT_ALL: &[&str] = &["ironmesh", "ironmesh-tests", "xtask"];
 
 /// The workspace crates that each other crate may import.
 const ALLOWED_EDGES: &[(&str, &[&str])] = &[
-    ("ironmesh-admin", &["ironmesh-analysis", "ironmesh-api", "ironmesh-catalog"]),
+    (
+        "ironmesh-admin",
+        &["ironmesh-analysis", "ironmesh-api", "ironmesh-catalog", "ironmesh-listener"],
+    ),
     // It writes the files that `proxy bootstrap` writes, and enrolls and renews by the machines' API. It serves Envoy's
     // messages by SDS, which `ironmesh-xds-wire` alone may name.
     (
@@ -87,7 +90,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     ),
     ("ironmesh-demo", &["ironmesh-catalog"]),
     // Requests of machines, identities and TLS configurations are checked and built in `cert`.
-    ("ironmesh-enrollment", &["ironmesh-catalog", "ironmesh-cert"]),
+    ("ironmesh-enrollment", &["ironmesh-catalog", "ironmesh-cert", "ironmesh-listener"]),
     ("ironmesh-etcd", &["ironmesh-catalog"]),
     // It calls the hot paths of the control plane directly.
     (
@@ -101,6 +104,8 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
             "ironmesh-xds-wire",
         ],
     ),
+    // It knows sources, handshakes and limits, and no identity.
+    ("ironmesh-listener", &[]),
     ("ironmesh-providers", &["ironmesh-catalog"]),
     ("ironmesh-sidecar", &["ironmesh-catalog"]),
     // It writes what `ironmesh-sidecar`, which has no IO, makes, and generates the keys beside it. The overlay is YAML,

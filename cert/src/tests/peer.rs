@@ -2,7 +2,7 @@ use rcgen::{CertificateParams, KeyPair, SanType};
 
 use super::*;
 use crate::generate_proxy_key_and_csr;
-use crate::peer::{PeerError, proxy_identity};
+use crate::peer::{PeerError, VerifiedOperator, proxy_identity};
 
 fn certificate_with(uris: &[&str]) -> CertificateDer<'static> {
     let mut params = CertificateParams::new(vec!["proxy.example".to_owned()]).unwrap();
@@ -58,4 +58,69 @@ fn certificate_without_exactly_one_proxy_uri_is_rejected() {
     let mut der = certificate_with(&[&uri]).to_vec();
     der.push(0);
     assert_eq!(proxy_identity(&der).unwrap_err(), PeerError::Unreadable);
+}
+
+fn operator_certificate(authority: &Authority) -> crate::OperatorCertificate {
+    let (_, csr) = generate_proxy_key_and_csr().unwrap();
+    let name = "ann.b".parse().unwrap();
+    authority.issue_operator_certificate(&csr, &name, DAY, now()).unwrap()
+}
+
+#[test]
+fn operator_is_read_from_its_certificate_and_is_no_proxy() {
+    let certificate = operator_certificate(&authority());
+    let leaf = leaf(&certificate.chain);
+    let operator = VerifiedOperator::read(&leaf, &trust_domain()).unwrap();
+    assert_eq!((operator.name.as_str(), operator.serial), ("ann.b", certificate.serial));
+    assert_eq!(common_name(&leaf), "ann.b");
+    assert!(matches!(proxy_identity(&leaf), Err(PeerError::NotAProxy { .. })));
+    let other = TrustDomain::new(Domain::new("other.internal").unwrap());
+    assert!(
+        VerifiedOperator::read(&leaf, &other).is_err(),
+        "the trust domain is part of the identity"
+    );
+}
+
+#[test]
+fn certificates_of_proxies_services_and_the_control_plane_identify_no_operator() {
+    let authority = authority();
+    let (_, csr) = generate_proxy_key_and_csr().unwrap();
+    let account = "shop/bookstore".parse().unwrap();
+    let service = authority.issue_service_certificate(&account, DAY, now()).unwrap();
+    let own = authority.issue_control_plane_certificate(&ServerNames::default(), now()).unwrap();
+    let proxy = proxy_certificate(&authority, &csr);
+    for other in [proxy.chain, service.chain, own.chain] {
+        let error = VerifiedOperator::read(&leaf(&other), &trust_domain()).unwrap_err();
+        assert!(matches!(error, PeerError::NotAnOperator { .. }), "{error}");
+    }
+    // The identity alone is not enough: the usage must be there, too.
+    let without_usage = certificate_with(&["spiffe://mesh.internal/operator/ann"]);
+    assert!(VerifiedOperator::read(&without_usage, &trust_domain()).is_err());
+}
+
+/// A verifier of client certificates accepts the usages of an operator, and one of servers does not.
+#[test]
+fn operator_certificate_is_for_clients_only() {
+    let authority = authority();
+    let bundle = authority.trust_bundle();
+    let chain = chain(&operator_certificate(&authority).chain);
+    let (leaf, intermediates) = chain.split_first().unwrap();
+    let time = rustls_pki_types::UnixTime::now();
+    let roots = roots(&bundle);
+    let provider = crate::tls::provider();
+    let clients = rustls::server::WebPkiClientVerifier::builder_with_provider(
+        Arc::clone(&roots),
+        Arc::clone(&provider),
+    );
+    clients.build().unwrap().verify_client_cert(leaf, intermediates, time).unwrap();
+    let parsed = rustls::server::ParsedCertificate::try_from(leaf).unwrap();
+    let algorithms = provider.signature_verification_algorithms.all;
+    let server = rustls::client::verify_server_cert_signed_by_trust_anchor(
+        &parsed,
+        &roots,
+        intermediates,
+        time,
+        algorithms,
+    );
+    assert!(server.is_err(), "an operator must not be able to act as a server");
 }

@@ -7,7 +7,8 @@ use ironmesh_api::{
 };
 use ironmesh_catalog::text::chain;
 use ironmesh_catalog::{IpRange, JoinToken, Revocation, ServiceName, TokenId, UnknownFields};
-use ironmesh_enrollment::{CaHash, OneTimeToken};
+use ironmesh_cert::{BearerToken, TokenUsage};
+use ironmesh_enrollment::CaHash;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{RunningControlPlane, check_lines};
@@ -27,7 +28,7 @@ impl RunningControlPlane {
         let no_random = |_| ApiError::Internal("no random bytes for a token".to_owned());
         let (mut created, mut records) = (Vec::new(), Vec::new());
         for _ in 0..request.count {
-            let token = OneTimeToken::generate().map_err(no_random)?;
+            let token = BearerToken::generate(TokenUsage::Join).map_err(no_random)?;
             records.push(JoinToken {
                 id: token.id().clone(),
                 secret_hash: token.secret_hash(),

@@ -6,8 +6,9 @@ use ironmesh_catalog::{
     JoinRecord, JoinToken, JournalKind, JournalSubject, KeyHash, ProxyId, ProxyName, Records,
     TokenId, TokenState, TokenUse, reserved_ports,
 };
+use ironmesh_cert::{BearerToken, TokenUsage};
 use ironmesh_cert::{ENROLLED_PROXY_LIFETIME, MachineRequest};
-use ironmesh_enrollment::{Enrolled, Enrollment, EnrollmentError, OneTimeToken};
+use ironmesh_enrollment::{Enrolled, Enrollment, EnrollmentError};
 use ironmesh_store::{RecordError, Versioned};
 use jiff::Timestamp;
 use uuid::Uuid;
@@ -59,12 +60,12 @@ impl MachineEnrollment {
         peer: SocketAddr,
         now: Timestamp,
     ) -> Result<Enrolled, EnrollmentError> {
-        let token = OneTimeToken::parse(&enrollment.token);
+        let token = BearerToken::parse(TokenUsage::Join, &enrollment.token);
         let enrolled = match &token {
             Some(token) => self.join_by(token, enrollment, peer, now),
             None => Err(Rejection::of_unknown_token()),
         };
-        let who = holder(token.as_ref().map(OneTimeToken::id));
+        let who = holder(token.as_ref().map(BearerToken::id));
         match enrolled {
             Ok((record, certificate)) => {
                 let response = self.response(&record, certificate);
@@ -91,7 +92,7 @@ impl MachineEnrollment {
 
     fn join_by(
         &self,
-        token: &OneTimeToken,
+        token: &BearerToken,
         enrollment: &Enrollment,
         peer: SocketAddr,
         now: Timestamp,

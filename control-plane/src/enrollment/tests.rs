@@ -10,9 +10,9 @@ use ironmesh_catalog::{
     ProxyId, Revocation, Secret, TrustDomain, UnknownFields,
 };
 use ironmesh_cert::peer::VerifiedProxy;
+use ironmesh_cert::{BearerToken, TokenUsage};
 use ironmesh_cert::{MachineRequest, generate_proxy_key_and_csr};
 use ironmesh_config_settings::Settings;
-use ironmesh_enrollment::OneTimeToken;
 use ironmesh_store::{KeyEncryptionKey, MeshState, Store};
 use jiff::SignedDuration;
 use rustls::pki_types::CertificateDer;
@@ -114,12 +114,12 @@ impl World {
         }
     }
 
-    fn token(&self) -> OneTimeToken {
+    fn token(&self) -> BearerToken {
         self.token_for(|_| {})
     }
 
-    fn token_for(&self, change: impl FnOnce(&mut JoinToken)) -> OneTimeToken {
-        let token = OneTimeToken::generate().unwrap();
+    fn token_for(&self, change: impl FnOnce(&mut JoinToken)) -> BearerToken {
+        let token = BearerToken::generate(TokenUsage::Join).unwrap();
         let mut record = JoinToken {
             id: token.id().clone(),
             secret_hash: token.secret_hash(),
@@ -144,7 +144,7 @@ impl World {
 
     fn join(
         &self,
-        token: &OneTimeToken,
+        token: &BearerToken,
         request: &MachineRequest,
         from: SocketAddr,
         after: SignedDuration,
@@ -170,7 +170,7 @@ impl World {
         self.enroller.register.record_use(proxy.identity.proxy, &first_use).unwrap();
     }
 
-    fn stored(&self, token: &OneTimeToken) -> JoinToken {
+    fn stored(&self, token: &BearerToken) -> JoinToken {
         self.enroller.tokens.get(token.id()).unwrap().unwrap().value
     }
 
@@ -196,7 +196,7 @@ impl World {
     }
 }
 
-fn enrollment(token: &OneTimeToken, request: &MachineRequest, address: Option<&str>) -> Enrollment {
+fn enrollment(token: &BearerToken, request: &MachineRequest, address: Option<&str>) -> Enrollment {
     Enrollment {
         token: token.text(),
         request: request.clone(),

@@ -1,7 +1,10 @@
 //! Counters of the enrollment listener, for metrics.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use ironmesh_listener::{ConnectionLoss, ConnectionLosses};
 
 use crate::api::EnrollmentErrorCode;
 
@@ -71,59 +74,18 @@ impl RequestOutcome {
     }
 }
 
-/// Why a connection ended without a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ConnectionLoss {
-    /// Its source is blocked after repeated failures.
-    Blocked,
-    /// The limit for all sources is reached.
-    Full,
-    /// The limit of its source is reached.
-    SourceFull,
-    /// The TLS handshake failed.
-    BadHandshake,
-    /// The TLS handshake took too long.
-    SlowHandshake,
-    /// The head of the request did not come in time, or was malformed.
-    NoRequest,
-}
-
-impl ConnectionLoss {
-    /// All reasons.
-    pub const ALL: [Self; 6] = [
-        Self::Blocked,
-        Self::Full,
-        Self::SourceFull,
-        Self::BadHandshake,
-        Self::SlowHandshake,
-        Self::NoRequest,
-    ];
-
-    /// The value of the metric's label.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Blocked => "blocked",
-            Self::Full => "full",
-            Self::SourceFull => "source_full",
-            Self::BadHandshake => "bad_handshake",
-            Self::SlowHandshake => "slow_handshake",
-            Self::NoRequest => "no_request",
-        }
-    }
-}
-
 /// What the enrollment listener has done since its start.
 #[derive(Debug)]
 pub struct EnrollmentCounters {
     requests: BTreeMap<RequestOutcome, AtomicU64>,
-    lost: BTreeMap<ConnectionLoss, AtomicU64>,
+    pub(super) losses: Arc<ConnectionLosses>,
 }
 
 impl Default for EnrollmentCounters {
     fn default() -> Self {
         Self {
             requests: RequestOutcome::all().map(|outcome| (outcome, AtomicU64::new(0))).collect(),
-            lost: ConnectionLoss::ALL.map(|reason| (reason, AtomicU64::new(0))).into(),
+            losses: Arc::default(),
         }
     }
 }
@@ -136,17 +98,11 @@ impl EnrollmentCounters {
 
     /// The connections without a request, by reason.
     pub fn connections_lost(&self) -> impl Iterator<Item = (ConnectionLoss, u64)> + '_ {
-        self.lost.iter().map(|(reason, count)| (*reason, count.load(Ordering::Relaxed)))
+        self.losses.counts()
     }
 
     pub(super) fn request(&self, outcome: RequestOutcome) {
         if let Some(count) = self.requests.get(&outcome) {
-            count.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    pub(super) fn connection_lost(&self, reason: ConnectionLoss) {
-        if let Some(count) = self.lost.get(&reason) {
             count.fetch_add(1, Ordering::Relaxed);
         }
     }

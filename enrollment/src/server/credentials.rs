@@ -5,12 +5,13 @@ use std::sync::Arc;
 use ironmesh_catalog::{TrustBundle, TrustDomain};
 use ironmesh_cert::tls::{TlsError, enrollment_server_config};
 use ironmesh_cert::{ControlPlaneCertificate, ExpiredProxyVerifier};
+use ironmesh_listener::TlsCredentials;
 use rustls::ServerConfig;
 
 /// The credentials of the enrollment listener. They change together, at each renewal and rotation.
 #[derive(Debug, Clone)]
 pub struct EnrollmentCredentials {
-    pub(super) tls: Arc<ServerConfig>,
+    tls: Arc<ServerConfig>,
     pub(super) proxies: ExpiredProxyVerifier,
     /// The SPIFFE ID of the control plane, to which proofs of possession are bound.
     pub(super) control_plane: String,
@@ -29,10 +30,10 @@ impl EnrollmentCredentials {
             control_plane: trust_domain.control_plane().0.to_string(),
         })
     }
+}
 
-    /// The TLS configuration, for servers of tests.
-    #[cfg(test)]
-    pub(crate) fn tls(&self) -> Arc<ServerConfig> {
+impl TlsCredentials for EnrollmentCredentials {
+    fn tls(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.tls)
     }
 }

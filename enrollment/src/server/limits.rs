@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use ironmesh_listener::ListenerLimits;
+
 /// The limits of the enrollment listener.
 ///
 /// A source is an IPv4 address or an IPv6 network of 64 bits. A load balancer or a NAT in between is one source.
@@ -63,6 +65,24 @@ impl Default for EnrollmentLimits {
             handshake_time: Duration::from_secs(5),
             request_time: Duration::from_secs(10),
             connection_time: Duration::from_secs(60),
+        }
+    }
+}
+
+impl EnrollmentLimits {
+    /// The limits until the handshake.
+    pub(super) fn of_listener(&self) -> ListenerLimits {
+        ListenerLimits {
+            connections: self.connections,
+            connections_per_source: self.connections_per_source,
+            accepts_per_second: self.accepts_per_second,
+            handshakes: self.handshakes,
+            handshakes_per_second: self.handshakes_per_second,
+            failures_per_minute: self.failures_per_minute,
+            block: self.block,
+            sources: self.sources,
+            handshake_time: self.handshake_time,
+            slot_time: self.connection_time,
         }
     }
 }

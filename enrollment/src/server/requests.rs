@@ -22,7 +22,6 @@ use super::enroller::{Enrollment, EnrollmentError, ProxyRenewal, WorkloadRequest
 use super::http_error::{HttpError, answer};
 use super::leave::{Question, ask, leave};
 use super::nonces::NonceError;
-use super::sources::Source;
 use super::state::ListenerState;
 use crate::api::{
     Challenge, EnrollRequest, Enrolled, ExpiredRenewalRequest, HealthAnswer, HealthReport,
@@ -31,6 +30,7 @@ use crate::api::{
     ReportedApplication, ServiceCertificateRequest, ServingAnswer, ServingReport, TrafficReport,
 };
 use crate::possession;
+use ironmesh_listener::Source;
 
 /// A connected client.
 pub(super) struct Client {

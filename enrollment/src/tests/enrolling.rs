@@ -1,5 +1,6 @@
 //! Enrollment: what machines send and get.
 
+use ironmesh_listener::TlsCredentials as _;
 use std::sync::Arc;
 use std::time::Duration;
 

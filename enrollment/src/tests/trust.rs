@@ -1,5 +1,6 @@
 //! The client's verification of the server, and the TLS of both sides.
 
+use ironmesh_listener::TlsCredentials as _;
 use std::sync::Arc;
 use std::time::Duration;
 

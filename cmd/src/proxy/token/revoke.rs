@@ -3,7 +3,7 @@
 use ironmesh_admin::Client;
 use ironmesh_api::{RevokeTokenRequest, TokenView};
 use ironmesh_catalog::TokenId;
-use ironmesh_enrollment::token_id_digits;
+use ironmesh_cert::token_id_digits;
 
 use crate::cli::{Output, TokenRevokeArguments};
 use crate::exit::UsageError;
@@ -13,7 +13,7 @@ use ironmesh_terminal::stdout::outln;
 /// Revokes the token that the arguments name.
 pub(super) async fn revoke(arguments: TokenRevokeArguments, output: Output) -> anyhow::Result<()> {
     let digits = token_id_digits(&arguments.id).map_err(|error| UsageError(error.to_string()))?;
-    let client = ResolvedSettings::load(&arguments.config)?.client();
+    let client = ResolvedSettings::connect(&arguments.config)?.client();
     let id = match digits.parse() {
         Ok(id) => id,
         Err(_) => find(&client, &digits).await?,

@@ -10,12 +10,12 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep_until};
 
-use super::limits::EnrollmentLimits;
-use super::rate::Rate;
-use super::sources::Source;
+use crate::limits::ListenerLimits;
+use crate::rate::Rate;
+use crate::sources::Source;
 
 /// The slots of all handshakes.
-pub(super) struct HandshakeSlots {
+pub(crate) struct HandshakeSlots {
     most: usize,
     most_of_source: usize,
     per_second: u32,
@@ -34,7 +34,7 @@ struct State {
 }
 
 impl HandshakeSlots {
-    pub(super) fn new(limits: EnrollmentLimits) -> Self {
+    pub(crate) fn new(limits: ListenerLimits) -> Self {
         Self {
             most: limits.handshakes.max(1),
             most_of_source: (limits.handshakes / 4).max(1),
@@ -45,7 +45,7 @@ impl HandshakeSlots {
     }
 
     /// Waits for a slot. A caller that no longer waits loses nothing.
-    pub(super) async fn wait(&self, source: Source) -> HandshakeSlot {
+    pub(crate) async fn wait(&self, source: Source) -> HandshakeSlot {
         let (grant, granted) = oneshot::channel();
         {
             let mut state = self.state.lock();
@@ -63,7 +63,7 @@ impl HandshakeSlots {
     }
 
     /// Grants slots for as long as it is polled. Never returns.
-    pub(super) async fn grant(self: Arc<Self>) {
+    pub(crate) async fn grant(self: Arc<Self>) {
         let mut rate = Rate::new(self.per_second);
         loop {
             sleep_until(rate.ready_at()).await;
@@ -111,7 +111,7 @@ impl State {
 }
 
 /// A slot for one handshake, released on drop.
-pub(super) struct HandshakeSlot {
+pub(crate) struct HandshakeSlot {
     slots: Arc<HandshakeSlots>,
     source: Source,
 }
@@ -144,7 +144,7 @@ mod tests {
 
     fn slots(handshakes: usize, handshakes_per_second: u32) -> Arc<HandshakeSlots> {
         let limits =
-            EnrollmentLimits { handshakes, handshakes_per_second, ..EnrollmentLimits::default() };
+            ListenerLimits { handshakes, handshakes_per_second, ..ListenerLimits::default() };
         let slots = Arc::new(HandshakeSlots::new(limits));
         tokio::spawn(Arc::clone(&slots).grant());
         slots

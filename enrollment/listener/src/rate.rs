@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 /// A limit of actions per second, of which a second's worth may come at once.
 #[derive(Debug)]
-pub(super) struct Rate {
+pub(crate) struct Rate {
     interval: Duration,
     paid_until: Instant,
 }
@@ -15,17 +15,17 @@ pub(super) struct Rate {
 const BURST: Duration = Duration::from_secs(1);
 
 impl Rate {
-    pub(super) fn new(per_second: u32) -> Self {
+    pub(crate) fn new(per_second: u32) -> Self {
         Self { interval: Duration::from_secs(1) / per_second.max(1), paid_until: Instant::now() }
     }
 
     /// Takes the token of an action.
-    pub(super) fn take(&mut self, now: Instant) {
+    pub(crate) fn take(&mut self, now: Instant) {
         self.paid_until = self.paid_until.max(now) + self.interval;
     }
 
     /// The time from which a token is available.
-    pub(super) fn ready_at(&self) -> Instant {
+    pub(crate) fn ready_at(&self) -> Instant {
         self.paid_until.checked_sub(BURST).unwrap_or(self.paid_until)
     }
 }

@@ -1,4 +1,4 @@
-//! The text of one-time tokens: `imt1_ID_SECRET`, with 256 random bits of secret.
+//! The text of tokens: `PREFIX_ID_SECRET`, with 256 random bits of secret.
 //!
 //! It creates and reads tokens, and compares secrets with their stored hashes. It never decides what a token allows.
 
@@ -7,40 +7,57 @@ use aws_lc_rs::{constant_time, digest, rand};
 use data_encoding::HEXLOWER;
 use ironmesh_catalog::{Secret, TokenId};
 
-/// The beginning of each token: secret scanners find it in files and logs.
-const PREFIX: &str = "imt1_";
+/// What a token is for. Tokens of one use are no tokens of another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TokenUsage {
+    /// The enrollment of one machine, once.
+    Join,
+    /// Requests of an operator to the admin API.
+    Operator,
+}
+
+impl TokenUsage {
+    /// The beginning of each token: secret scanners find it in files and logs.
+    const fn prefix(self) -> &'static str {
+        match self {
+            Self::Join => "imt1_",
+            Self::Operator => "imo1_",
+        }
+    }
+}
 
 /// The number of random bytes of the secret.
 const SECRET_BYTES: usize = 32;
 
-/// A one-time token, as the machine presents it.
+/// A token, as its holder presents it.
 #[derive(Debug, Clone)]
-pub struct OneTimeToken {
+pub struct BearerToken {
+    usage: TokenUsage,
     id: TokenId,
     secret: Secret,
 }
 
-impl OneTimeToken {
+impl BearerToken {
     /// A new token.
     ///
     /// # Errors
     ///
     /// Fails if the system has no random bytes.
-    pub fn generate() -> Result<Self, Unspecified> {
+    pub fn generate(usage: TokenUsage) -> Result<Self, Unspecified> {
         let mut bytes = [0; TokenId::DIGITS / 2 + SECRET_BYTES];
         rand::fill(&mut bytes)?;
         let (id, secret) = bytes.split_at(TokenId::DIGITS / 2);
         let id = HEXLOWER.encode(id).parse().map_err(|_| Unspecified)?;
-        Ok(Self { id, secret: Secret::new(HEXLOWER.encode(secret)) })
+        Ok(Self { usage, id, secret: Secret::new(HEXLOWER.encode(secret)) })
     }
 
-    /// Reads a token; none if the text is not one, for example because it is truncated.
-    pub fn parse(text: &Secret) -> Option<Self> {
-        let (id, secret) = text.expose().trim().strip_prefix(PREFIX)?.split_once('_')?;
+    /// Reads a token for `usage`; none if the text is not one, for example because it is truncated.
+    pub fn parse(usage: TokenUsage, text: &Secret) -> Option<Self> {
+        let (id, secret) = text.expose().trim().strip_prefix(usage.prefix())?.split_once('_')?;
         let is_whole =
             HEXLOWER.decode(secret.as_bytes()).is_ok_and(|bytes| bytes.len() == SECRET_BYTES);
         is_whole.then_some(())?;
-        Some(Self { id: id.parse().ok()?, secret: Secret::new(secret.to_owned()) })
+        Some(Self { usage, id: id.parse().ok()?, secret: Secret::new(secret.to_owned()) })
     }
 
     /// Its public name.
@@ -48,9 +65,9 @@ impl OneTimeToken {
         &self.id
     }
 
-    /// The whole token, for the machine.
+    /// The whole token, for its holder.
     pub fn text(&self) -> Secret {
-        Secret::new(format!("{PREFIX}{}_{}", self.id, self.secret.expose()))
+        Secret::new(format!("{}{}_{}", self.usage.prefix(), self.id, self.secret.expose()))
     }
 
     /// The hash of the secret, which the store keeps: SHA-256 in hexadecimal. A secret of 256 random bits needs no
@@ -72,15 +89,15 @@ const LEAST_DIGITS: usize = 8;
 /// The text names no token. The error never has the text, which may be a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "token id is malformed: give its {} hexadecimal digits, or the first {LEAST_DIGITS} or more; in a token, they are the part between `{PREFIX}` and the next `_`",
-    TokenId::DIGITS
+    "token id is malformed: give its {} hexadecimal digits, or the first {LEAST_DIGITS} or more; in a token, they are the part between `{}` and the next `_`",
+    TokenId::DIGITS, TokenUsage::Join.prefix()
 )]
 pub struct UnreadableTokenId;
 
-/// The digits of a token id, or its first ones, as people write them: alone, or in a whole token.
+/// The digits of the id of a join token, or its first ones, as people write them: alone, or in a whole token.
 pub fn token_id_digits(text: &str) -> Result<String, UnreadableTokenId> {
     let text = text.trim().to_ascii_lowercase();
-    let id = text.strip_prefix(PREFIX).unwrap_or(&text);
+    let id = text.strip_prefix(TokenUsage::Join.prefix()).unwrap_or(&text);
     let id = id.split_once('_').map_or(id, |(id, _)| id);
     let is_id = (LEAST_DIGITS..=TokenId::DIGITS).contains(&id.len())
         && id.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -93,25 +110,28 @@ mod tests {
 
     #[test]
     fn text_of_a_token_is_read_back() {
-        let token = OneTimeToken::generate().unwrap();
+        let token = BearerToken::generate(TokenUsage::Join).unwrap();
         let text = token.text();
         assert!(text.expose().starts_with("imt1_") && text.expose().len() == 5 + 16 + 1 + 64);
-        let read = OneTimeToken::parse(&Secret::new(format!(" {}\n", text.expose()))).unwrap();
+        let read =
+            BearerToken::parse(TokenUsage::Join, &Secret::new(format!(" {}\n", text.expose())))
+                .unwrap();
         assert_eq!(read.id(), token.id());
         assert!(read.has_hash(&token.secret_hash()));
+        assert!(BearerToken::parse(TokenUsage::Operator, &text).is_none());
         assert!(!format!("{token:?}").contains(text.expose().rsplit('_').next().unwrap()));
     }
 
     #[test]
     fn secrets_of_two_tokens_differ() {
-        let [one, two] = [(); 2].map(|()| OneTimeToken::generate().unwrap());
+        let [one, two] = [(); 2].map(|()| BearerToken::generate(TokenUsage::Join).unwrap());
         assert_ne!(one.id(), two.id());
         assert!(!one.has_hash(&two.secret_hash()) && !one.has_hash(""));
     }
 
     #[test]
     fn truncated_or_changed_tokens_are_no_tokens() {
-        let text = OneTimeToken::generate().unwrap().text();
+        let text = BearerToken::generate(TokenUsage::Join).unwrap().text();
         let text = text.expose();
         let upper = text.to_uppercase();
         let bad = [
@@ -124,7 +144,10 @@ mod tests {
             &format!("{text}_00"),
         ];
         for bad in bad {
-            assert!(OneTimeToken::parse(&Secret::new(bad.to_owned())).is_none(), "{bad}");
+            assert!(
+                BearerToken::parse(TokenUsage::Join, &Secret::new(bad.to_owned())).is_none(),
+                "{bad}"
+            );
         }
     }
 

@@ -1,4 +1,4 @@
-//! What the server remembers of each source: open connections and recent failures.
+//! What a listener remembers of each source: open connections and recent failures.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,18 +9,21 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::counters::ConnectionLoss;
-use super::limits::EnrollmentLimits;
+use crate::limits::ListenerLimits;
+use crate::losses::ConnectionLoss;
 
 /// The addresses of one machine, or of one site behind NAT: an IPv4 address, or an IPv6 network of 64 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Source {
+pub enum Source {
+    /// An IPv4 address.
     V4(Ipv4Addr),
+    /// The first 64 bits of an IPv6 address.
     V6([u16; 4]),
 }
 
 impl Source {
-    pub(super) fn of(address: SocketAddr) -> Self {
+    /// The source of a client.
+    pub fn of(address: SocketAddr) -> Self {
         match address.ip().to_canonical() {
             IpAddr::V4(address) => Self::V4(address),
             IpAddr::V6(address) => {
@@ -45,8 +48,8 @@ impl fmt::Display for Source {
 }
 
 /// The open connections, in total and by source.
-pub(super) struct ConnectionTable {
-    limits: EnrollmentLimits,
+pub(crate) struct ConnectionTable {
+    limits: ListenerLimits,
     open: Arc<Mutex<OpenConnections>>,
 }
 
@@ -57,12 +60,12 @@ struct OpenConnections {
 }
 
 impl ConnectionTable {
-    pub(super) fn new(limits: EnrollmentLimits) -> Self {
+    pub(crate) fn new(limits: ListenerLimits) -> Self {
         Self { limits, open: Arc::default() }
     }
 
     /// Takes a permit for a connection, unless a limit is reached.
-    pub(super) fn enter(&self, source: Source) -> Result<ConnectionPermit, ConnectionLoss> {
+    pub(crate) fn enter(&self, source: Source) -> Result<ConnectionPermit, ConnectionLoss> {
         let mut open = self.open.lock();
         if open.total >= self.limits.connections {
             return Err(ConnectionLoss::Full);
@@ -78,7 +81,7 @@ impl ConnectionTable {
 }
 
 /// A permit for one connection, released on drop.
-pub(super) struct ConnectionPermit {
+pub(crate) struct ConnectionPermit {
     open: Arc<Mutex<OpenConnections>>,
     source: Source,
 }
@@ -97,8 +100,8 @@ impl Drop for ConnectionPermit {
 }
 
 /// The recent failures of each source, and the blocks that follow from them.
-pub(super) struct FailureTable {
-    limits: EnrollmentLimits,
+pub(crate) struct FailureTable {
+    limits: ListenerLimits,
     by_source: BTreeMap<Source, Failures>,
 }
 
@@ -119,17 +122,17 @@ impl Failures {
 const MINUTE: Duration = Duration::from_secs(60);
 
 impl FailureTable {
-    pub(super) fn new(limits: EnrollmentLimits) -> Self {
+    pub(crate) fn new(limits: ListenerLimits) -> Self {
         Self { limits, by_source: BTreeMap::new() }
     }
 
-    pub(super) fn is_blocked(&self, source: Source, now: Instant) -> bool {
+    pub(crate) fn is_blocked(&self, source: Source, now: Instant) -> bool {
         let until = self.by_source.get(&source).and_then(|failures| failures.blocked_until);
         until.is_some_and(|until| now < until)
     }
 
     /// Counts a failure. Returns whether it blocks the source.
-    pub(super) fn record(&mut self, source: Source, now: Instant) -> bool {
+    pub(crate) fn record(&mut self, source: Source, now: Instant) -> bool {
         if !self.by_source.contains_key(&source) {
             self.make_space(now);
         }
@@ -184,7 +187,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn source_with_failures_is_blocked_for_a_time() {
-        let limits = EnrollmentLimits { failures_per_minute: 3, ..EnrollmentLimits::default() };
+        let limits = ListenerLimits { failures_per_minute: 3, ..ListenerLimits::default() };
         let mut table = FailureTable::new(limits);
         let (one, other, now) = (source("10.0.0.1"), source("10.0.0.2"), Instant::now());
         assert!(!table.record(one, now) && !table.record(one, now));
@@ -203,7 +206,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn failure_table_is_bounded_and_keeps_blocked_sources() {
         let limits =
-            EnrollmentLimits { sources: 10, failures_per_minute: 2, ..EnrollmentLimits::default() };
+            ListenerLimits { sources: 10, failures_per_minute: 2, ..ListenerLimits::default() };
         let mut table = FailureTable::new(limits);
         let (blocked, now) = (source("10.0.0.1"), Instant::now());
         table.record(blocked, now);
@@ -217,10 +220,10 @@ mod tests {
 
     #[test]
     fn connections_are_limited_in_total_and_per_source() {
-        let limits = EnrollmentLimits {
+        let limits = ListenerLimits {
             connections: 3,
             connections_per_source: 2,
-            ..EnrollmentLimits::default()
+            ..ListenerLimits::default()
         };
         let table = ConnectionTable::new(limits);
         let (one, other) = (source("10.0.0.1"), source("10.0.0.2"));
