@@ -2,6 +2,7 @@
 
 mod error;
 mod exchange;
+mod server;
 /// A query in the form of a URL.
 fn query_string(query: &JournalQuery) -> String {
     let JournalQuery { since, kind, limit, after, before } = query;
@@ -27,7 +28,7 @@ use std::time::Duration;
 use http::Method;
 use ironmesh_analysis::verdict::{EgressQuestion, EgressVerdict, IngressQuestion, IngressVerdict};
 use ironmesh_analysis::{Question, Verdict};
-use ironmesh_catalog::{JournalQuery, ServiceName, TokenId};
+use ironmesh_catalog::{JournalQuery, OperatorName, ServiceName, TokenId};
 
 pub use error::ClientError;
 use exchange::{broken, decode};
@@ -43,12 +44,16 @@ use ironmesh_api::{
     TokenView,
 };
 use ironmesh_api::{ConvergenceView, WaitAnswer, WaitRequest};
+use ironmesh_api::{
+    CredentialRequest, IssuedCredential, OperatorList, OperatorView, RevokeOperatorRequest,
+};
 use ironmesh_api::{JournalPage, MAX_JOURNAL_PAGE};
 use ironmesh_api::{MAX_PROXY_PAGE, ProxyPage, ProxyQuery};
 use ironmesh_api::{Plan, PlanRequest};
 use ironmesh_api::{ProxyConfig, ProxyDetail};
 use ironmesh_api::{Readiness, RevisionList, RollbackRequest, RolledBack};
 use ironmesh_api::{RevokeRequest, RevokedProxies};
+pub use server::RemoteServer;
 
 /// The time limit of reads and of `/healthz`. A control plane that takes longer hangs, is stopped, or is overloaded.
 const LIMIT: Duration = Duration::from_secs(3);
@@ -66,20 +71,31 @@ const APPLY_LIMIT: Duration = Duration::from_secs(120);
 /// The time limit for the beginning of an export: the control plane first verifies each record of the store.
 const EXPORT_LIMIT: Duration = Duration::from_secs(120);
 
-/// A client of the admin socket, or of the admin port.
+/// A client of a control plane.
 #[derive(Debug, Clone)]
 pub struct Client {
-    socket: PathBuf,
-    /// The admin port to use in place of the socket.
-    port: Option<SocketAddr>,
+    target: Target,
     /// The admin port, which answers if the control plane runs and its socket is missing.
     expected_port: Option<SocketAddr>,
+}
+
+/// Where the control plane is reached.
+#[derive(Debug, Clone)]
+enum Target {
+    Socket(PathBuf),
+    Port(SocketAddr),
+    Server(RemoteServer),
 }
 
 impl Client {
     /// A client of the socket at `socket`.
     pub fn new(socket: &Path) -> Self {
-        Self { socket: socket.to_owned(), port: None, expected_port: None }
+        Self { target: Target::Socket(socket.to_owned()), expected_port: None }
+    }
+
+    /// A client of a control plane on the network.
+    pub fn remote(server: RemoteServer) -> Self {
+        Self { target: Target::Server(server), expected_port: None }
     }
 
     /// The same client with the admin port, which distinguishes a missing socket from a stopped control plane.
@@ -91,7 +107,7 @@ impl Client {
     /// The client of the same control plane by its admin port, which only reads: for when the socket is gone.
     #[must_use]
     pub fn via_port(self, port: SocketAddr) -> Self {
-        Self { port: Some(port), ..self }
+        Self { target: Target::Port(port), ..self }
     }
 
     /// Whether the control plane is ready, and the state of policy and mesh.
@@ -301,5 +317,27 @@ impl Client {
         request: &BootstrapRequest,
     ) -> Result<BootstrapResponse, ClientError> {
         self.long_call("/v1/proxies", request).await
+    }
+
+    /// The operators and their credentials.
+    pub async fn operators(&self) -> Result<OperatorList, ClientError> {
+        self.call::<(), _>(Method::GET, "/v1/operators", None).await
+    }
+
+    /// Issues a certificate or a token for an operator.
+    pub async fn issue_credential(
+        &self,
+        request: &CredentialRequest,
+    ) -> Result<IssuedCredential, ClientError> {
+        self.long_call("/v1/operators", request).await
+    }
+
+    /// Revokes the credentials of an operator, or one of them.
+    pub async fn revoke_operator(
+        &self,
+        name: &OperatorName,
+        request: &RevokeOperatorRequest,
+    ) -> Result<OperatorView, ClientError> {
+        self.long_call(&format!("/v1/operators/{name}/revoke"), request).await
     }
 }

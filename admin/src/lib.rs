@@ -9,9 +9,10 @@ mod client;
 mod server;
 mod socket_path;
 
-pub use client::{Client, ClientError};
+pub use client::{Client, ClientError, RemoteServer};
 pub use server::{
-    AdminApi, ApiError, BindError, Cancellation, ControlPlane, Identity, NextChange, Operation,
-    Permission, Principal, WriteExport, bind_socket, operations,
+    AdminApi, ApiError, Authenticated, BindError, Cancellation, ControlPlane, Identity, NextChange,
+    Operation, OperatorAccess, Permission, PresentedCredential, Principal, WriteExport,
+    bind_socket, operations,
 };
 pub use socket_path::{SocketPathTooLong, check_socket_path};

@@ -3,12 +3,14 @@
 //! Each listener attaches a principal to its requests, the table of routes compares it with what an operation needs, and
 //! the handlers ask the control plane. The server keeps no state of the mesh.
 
+mod access;
 mod connections;
 mod control_plane;
 mod error;
 mod export;
 mod handlers;
 mod host;
+mod network;
 mod operations;
 mod principal;
 mod routes;
@@ -26,10 +28,14 @@ use axum::extract::{ConnectInfo, Extension, Request};
 use axum::http::StatusCode;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
+use ironmesh_listener::TlsCredentials;
 use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::watch;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
+pub use access::{Authenticated, OperatorAccess, PresentedCredential};
 pub use control_plane::{Cancellation, ControlPlane, NextChange, WriteExport};
 pub use error::ApiError;
 use export::Exports;
@@ -46,9 +52,16 @@ type Shared = Arc<dyn ControlPlane>;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The API of a control plane, which all listeners serve: they share its queues.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct AdminApi {
     router: Router,
+    control_plane: Shared,
+}
+
+impl std::fmt::Debug for AdminApi {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AdminApi").finish_non_exhaustive()
+    }
 }
 
 impl AdminApi {
@@ -60,8 +73,8 @@ impl AdminApi {
             .layer(Extension(Waits::default()))
             .layer(Extension(Exports::default()))
             .layer(middleware::from_fn(in_span))
-            .with_state(control_plane);
-        Self { router }
+            .with_state(Arc::clone(&control_plane));
+        Self { router, control_plane }
     }
 
     /// Serves the admin port until the task is dropped: reads for all users of the machine, whose clients use an address,
@@ -71,13 +84,21 @@ impl AdminApi {
         listener: TcpListener,
         names: impl IntoIterator<Item = String>,
     ) -> io::Result<()> {
-        let names: host::Names = names.into_iter().map(|name| name.to_ascii_lowercase()).collect();
-        let router = self
-            .router
-            .layer(Extension(Principal::local()))
-            .layer(middleware::from_fn(with_timeout))
-            .layer(middleware::from_fn_with_state(names, host::check));
+        let router = with_bounds(self.router.layer(Extension(Principal::local())), names);
         connections::serve(listener, router, connections::Bounds::DEFAULT).await
+    }
+
+    /// Serves operators on the network until `shutdown`, whose clients use an address, `localhost` or one of `names` as the
+    /// host. `credentials` verify client certificates below the mesh's roots, and require none.
+    pub async fn serve_network<C: TlsCredentials>(
+        self,
+        listener: TcpListener,
+        credentials: watch::Receiver<Arc<C>>,
+        names: impl IntoIterator<Item = String>,
+        shutdown: CancellationToken,
+    ) {
+        let router = network::with_principals(self.router, self.control_plane);
+        network::serve(listener, credentials, with_bounds(router, names), shutdown).await;
     }
 
     /// Serves the admin socket until the task is dropped, for its owner, who may do everything.
@@ -85,6 +106,14 @@ impl AdminApi {
         let router = self.router.layer(middleware::from_fn(as_owner));
         axum::serve(listener, router.into_make_service_with_connect_info::<SocketUser>()).await
     }
+}
+
+/// The same router for TCP: with a limited time for each request, and for hosts of the control plane only.
+fn with_bounds(router: Router, names: impl IntoIterator<Item = String>) -> Router {
+    let names: host::Names = names.into_iter().map(|name| name.to_ascii_lowercase()).collect();
+    router
+        .layer(middleware::from_fn(with_timeout))
+        .layer(middleware::from_fn_with_state(names, host::check))
 }
 
 async fn as_owner(

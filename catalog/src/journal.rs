@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::name::{ServiceAccount, ServiceName};
-use crate::operator::{OperatorName, Role};
+use crate::operator::{OperatorName, OperatorRole};
 use crate::proxy::ProxyId;
 use crate::specification::PolicyRevision;
 use crate::token_id::TokenId;
@@ -99,11 +99,13 @@ pub enum JournalKind {
     Authority,
     /// An export of the whole mesh, with its private keys.
     Export,
+    /// Issued, or revoked, credentials of an operator.
+    Operator,
 }
 
 impl JournalKind {
     /// All kinds.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Enroll,
         Self::Claim,
         Self::Token,
@@ -119,6 +121,7 @@ impl JournalKind {
         Self::Certificate,
         Self::Authority,
         Self::Export,
+        Self::Operator,
     ];
 
     /// The kinds that change which policy is active.
@@ -143,6 +146,7 @@ impl JournalKind {
             Self::Certificate => "certificate",
             Self::Authority => "authority",
             Self::Export => "export",
+            Self::Operator => "operator",
         }
     }
 
@@ -192,7 +196,7 @@ pub enum Actor {
         /// The operator's name.
         name: OperatorName,
         /// The operator's role at that time.
-        role: Role,
+        role: OperatorRole,
         /// The id of the credential.
         credential: String,
     },

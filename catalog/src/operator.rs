@@ -16,7 +16,7 @@ use crate::unknown_fields::UnknownFields;
 /// The role of an operator. A higher one may do all that a lower one may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Role {
+pub enum OperatorRole {
     /// Reads the state of the mesh, and no policy.
     Viewer,
     /// Also reads policy and the journal, and changes the mesh.
@@ -25,7 +25,7 @@ pub enum Role {
     Admin,
 }
 
-impl Role {
+impl OperatorRole {
     /// All roles, from the lowest.
     pub const ALL: [Self; 3] = [Self::Viewer, Self::Operator, Self::Admin];
 
@@ -39,13 +39,13 @@ impl Role {
     }
 }
 
-impl fmt::Display for Role {
+impl fmt::Display for OperatorRole {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.word())
     }
 }
 
-impl FromStr for Role {
+impl FromStr for OperatorRole {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -107,7 +107,7 @@ pub struct OperatorRecord {
     /// The name, unique in the mesh.
     pub name: OperatorName,
     /// The role, which all credentials have.
-    pub role: Role,
+    pub role: OperatorRole,
     /// The credentials, the oldest first.
     pub credentials: Vec<OperatorCredential>,
     /// The fields of newer versions.
@@ -214,12 +214,18 @@ mod tests {
 
     #[test]
     fn roles_are_ordered_and_have_the_same_word_in_text_and_json() {
-        for role in Role::ALL {
+        for role in OperatorRole::ALL {
             assert_eq!(serde_json::to_string(&role).unwrap(), format!("\"{role}\""));
             assert_eq!(role.word().parse(), Ok(role));
         }
-        assert!(Role::Viewer < Role::Operator && Role::Operator < Role::Admin);
-        assert_eq!("root".parse::<Role>(), Err("expected one of: viewer, operator, admin".into()));
+        assert!(
+            OperatorRole::Viewer < OperatorRole::Operator
+                && OperatorRole::Operator < OperatorRole::Admin
+        );
+        assert_eq!(
+            "root".parse::<OperatorRole>(),
+            Err("expected one of: viewer, operator, admin".into())
+        );
     }
 
     #[test]

@@ -13,7 +13,7 @@ use ironmesh_terminal::stdout::{out, outln};
 pub(crate) async fn run(command: CertCommand, format: OutputFormat) -> anyhow::Result<()> {
     let (CertCommand::List(CertListArguments { config, .. })
     | CertCommand::Status(CertStatusArguments { config })) = &command;
-    let mut list = ResolvedSettings::load(config)?.client().certificates().await?;
+    let mut list = ResolvedSettings::connect(config)?.client().certificates().await?;
     let CertCommand::List(CertListArguments { kind, .. }) = command else {
         return status(&list, format.into());
     };

@@ -6,6 +6,7 @@ mod duration;
 mod envoy;
 mod journal;
 mod listeners;
+mod operator;
 mod policy;
 mod proxy;
 mod store;
@@ -21,11 +22,17 @@ use clap_complete::Shell;
 use ironmesh_catalog::{Provider, ServiceName};
 use ironmesh_terminal::explained::{self, Explained};
 
+use crate::context::{ContextName, ServerAddress};
+
 pub(crate) use agent::{AgentCommand, AgentConfigArgument, JoinArguments};
 pub(crate) use cert::{CertCommand, CertListArguments, CertStatusArguments};
 pub(crate) use envoy::EnvoyCommand;
 pub(crate) use journal::{JournalArguments, JournalStart};
 pub(crate) use listeners::ListenerArguments;
+pub(crate) use operator::{
+    ContextAddArguments, ContextCommand, NewCredentialArguments, OperatorCommand,
+    OperatorRequestArguments, OperatorRevokeArguments,
+};
 pub(crate) use policy::{
     AcceptRemovalArguments, ApplyArguments, CheckArguments, ImportArguments, PlanArguments,
     PolicyCommand, PolicyExplainArguments, PullArguments, PushArguments, RevisionsArguments,
@@ -162,6 +169,12 @@ pub(crate) enum Command {
     Endpoints(EndpointsArguments),
     /// List who changed what: enrollments, revocations, policy, rollbacks, certificates
     Journal(JournalArguments),
+    /// Give operators access on the network, and take it away
+    #[command(subcommand)]
+    Operator(OperatorCommand),
+    /// Choose the mesh that commands use, by a credential of an operator
+    #[command(subcommand)]
+    Context(ContextCommand),
     /// Explain a finding code, such as IM0101, and how to fix the problem
     Explain(ExplainArguments),
     /// Print completions for a shell
@@ -179,6 +192,19 @@ pub(crate) struct ConfigArgument {
     /// Read settings from this file [default: /etc/ironmesh/ironmesh.toml, if it exists]
     #[arg(long, value_name = "FILE", env = SETTINGS_VARIABLE)]
     pub(crate) config: Option<PathBuf>,
+}
+
+/// The flags that choose a control plane.
+#[derive(Debug, Args)]
+pub(crate) struct ConnectionArguments {
+    #[command(flatten)]
+    pub(crate) settings: ConfigArgument,
+    /// Use the control plane of this context [default: the one of `context use`]; `local` is this machine's
+    #[arg(long, value_name = "NAME", env = "IRONMESH_CONTEXT")]
+    pub(crate) context: Option<ContextName>,
+    /// Connect to this control plane instead of those of the context
+    #[arg(long, value_name = "HOST:PORT", env = "IRONMESH_SERVER")]
+    pub(crate) server: Option<ServerAddress>,
 }
 
 /// The arguments of `ironmesh serve`.
@@ -242,7 +268,7 @@ pub(crate) struct AzureTestArguments {
 #[derive(Debug, Args)]
 pub(crate) struct StatusArguments {
     #[command(flatten)]
-    pub(crate) config: ConfigArgument,
+    pub(crate) config: ConnectionArguments,
 }
 
 /// The arguments of `ironmesh demo`.
@@ -302,7 +328,7 @@ pub(crate) struct EndpointsArguments {
     #[command(subcommand)]
     pub(crate) command: Option<EndpointsCommand>,
     #[command(flatten)]
-    pub(crate) config: ConfigArgument,
+    pub(crate) config: ConnectionArguments,
     /// List the endpoints of this service only [default: all services]
     #[arg(value_name = "NS/SERVICE")]
     pub(crate) service: Option<ServiceName>,
@@ -324,7 +350,7 @@ pub(crate) enum EndpointsCommand {
 #[derive(Debug, Args)]
 pub(crate) struct AcceptArguments {
     #[command(flatten)]
-    pub(crate) config: ConfigArgument,
+    pub(crate) config: ConnectionArguments,
     /// Accept the endpoints that providers report for this service now
     #[arg(value_name = "NS/SERVICE")]
     pub(crate) service: ServiceName,

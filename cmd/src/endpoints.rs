@@ -16,7 +16,7 @@ pub(crate) async fn endpoints(arguments: EndpointsArguments, output: Output) -> 
     if let Some(EndpointsCommand::Accept(arguments)) = command {
         return accept(&arguments, output).await;
     }
-    let client = ResolvedSettings::load(&config)?.client();
+    let client = ResolvedSettings::connect(&config)?.client();
     if watch {
         return watch::watch(&client, service.as_ref(), output).await;
     }
@@ -30,7 +30,7 @@ pub(crate) async fn endpoints(arguments: EndpointsArguments, output: Output) -> 
 
 /// Accepts a held-back endpoint removal of a service.
 async fn accept(arguments: &AcceptArguments, output: Output) -> anyhow::Result<()> {
-    let client = ResolvedSettings::load(&arguments.config)?.client();
+    let client = ResolvedSettings::connect(&arguments.config)?.client();
     let accepted = client.accept_endpoints(&arguments.service).await?;
     match output {
         Output::Json => outln!("{}", serde_json::to_string_pretty(&accepted)?)?,

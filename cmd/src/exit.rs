@@ -86,7 +86,7 @@ mod tests {
         let failed = ClientError::Failed("no policy is active yet".to_owned());
         let broken = ClientError::Broken("connection reset".into());
         let slow = ClientError::Slow {
-            socket: "admin.sock".into(),
+            place: "admin.sock".into(),
             request: "GET /readyz".to_owned(),
             limit: Duration::from_secs(3),
         };
@@ -97,7 +97,7 @@ mod tests {
             (4, 4, slow.into()),
             (1, 2, missing.context("cannot read the settings")),
             (1, 2, anyhow!("anything else")),
-            (4, 4, ClientError::Silent { socket: "admin.sock".into() }.into()),
+            (4, 4, ClientError::Silent { place: "admin.sock".into() }.into()),
             (2, 2, UsageError("no such service".to_owned()).into()),
             (3, 3, InvalidInput("two findings".to_owned()).into()),
         ] {

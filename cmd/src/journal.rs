@@ -16,7 +16,7 @@ const DEFAULT_LIMIT: usize = 100;
 
 /// Lists entries, once or until stdout closes.
 pub(crate) async fn journal(arguments: JournalArguments, output: Output) -> anyhow::Result<()> {
-    let client = ResolvedSettings::load(&arguments.config)?.client();
+    let client = ResolvedSettings::connect(&arguments.config)?.client();
     let query = query(&arguments, Timestamp::now());
     let page = client.journal_pages(query).await?;
     if arguments.follow {

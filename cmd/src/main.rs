@@ -6,6 +6,7 @@
 mod agent;
 mod cert;
 mod cli;
+mod context;
 mod demo;
 mod endpoints;
 mod envoy;
@@ -13,6 +14,7 @@ mod exit;
 mod explain;
 mod journal;
 mod log;
+mod operator;
 mod policy;
 mod provider;
 mod proxy;
@@ -62,6 +64,8 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         }
         Command::Endpoints(arguments) => runtime.block_on(endpoints::endpoints(arguments, output)),
         Command::Journal(arguments) => runtime.block_on(journal::journal(arguments, output)),
+        Command::Operator(command) => runtime.block_on(operator::run(command, output)),
+        Command::Context(command) => context::run(command, output),
         Command::Store(command) => store::run(command, output, &runtime),
         Command::Explain(arguments) => Ok(explain::explain(&arguments, output)?),
         Command::Completions(arguments) => {

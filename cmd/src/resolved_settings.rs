@@ -4,12 +4,13 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use ironmesh_admin::Client;
+use ironmesh_admin::{Client, RemoteServer};
 use ironmesh_config_language::{Document, render};
 use ironmesh_config_settings::{PolicyLocation, Settings, load_settings};
 use ironmesh_control_plane::{Options, StorePlace};
 
-use crate::cli::{ConfigArgument, ServeArguments};
+use crate::cli::{ConfigArgument, ConnectionArguments, ServeArguments};
+use crate::context;
 use crate::exit::InvalidInput;
 
 /// The default settings file.
@@ -33,6 +34,8 @@ pub(crate) struct ResolvedSettings {
     pub(crate) state: PathBuf,
     pub(crate) policy: PolicyLocation,
     pub(crate) key_encryption_key: PathBuf,
+    /// The remote control plane that the command uses, if it does not use that of this machine.
+    remote: Option<RemoteServer>,
 }
 
 impl ResolvedSettings {
@@ -68,7 +71,14 @@ impl ResolvedSettings {
             file: path.to_owned(),
             is_read,
             has_content: !text.trim().is_empty(),
+            remote: None,
         })
+    }
+
+    /// Reads the settings, and chooses the control plane that the flags or the current context name.
+    pub(crate) fn connect(arguments: &ConnectionArguments) -> anyhow::Result<Self> {
+        let remote = context::chosen(arguments)?;
+        Ok(Self { remote, ..Self::load(&arguments.settings)? })
     }
 
     /// The options of a control plane with these settings.
@@ -93,9 +103,17 @@ impl ResolvedSettings {
         }
     }
 
-    /// A client of the control plane with these settings.
+    /// A client of the chosen control plane: a remote one, or that with these settings.
     pub(crate) fn client(&self) -> Client {
-        Client::new(&self.admin_socket()).expecting(self.settings.listen.admin)
+        match &self.remote {
+            Some(remote) => Client::remote(remote.clone()),
+            None => Client::new(&self.admin_socket()).expecting(self.settings.listen.admin),
+        }
+    }
+
+    /// Whether the chosen control plane is a remote one.
+    pub(crate) fn is_remote(&self) -> bool {
+        self.remote.is_some()
     }
 
     /// The path of the admin socket.

@@ -13,7 +13,7 @@ use ironmesh_terminal::stdout::{out, outln};
 
 /// Prints the status of the mesh. Fails if there are problems.
 pub(crate) async fn status(arguments: &StatusArguments, output: Output) -> anyhow::Result<()> {
-    let resolved = ResolvedSettings::load(&arguments.config)?;
+    let resolved = ResolvedSettings::connect(&arguments.config)?;
     let (client, readiness, socket_gone) = connection::open(&resolved).await?;
     let proxies = client.proxies(ProxyQuery::default()).await?.proxies;
     let audit = client.audit().await?;

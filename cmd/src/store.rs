@@ -30,7 +30,7 @@ fn export(
     output: Output,
     runtime: &Runtime,
 ) -> anyhow::Result<()> {
-    let resolved = ResolvedSettings::load(&arguments.config)?;
+    let resolved = ResolvedSettings::connect(&arguments.config)?;
     let path = &arguments.file;
     let bytes = if arguments.offline {
         resolved.store_place().export(path)?

@@ -4,6 +4,7 @@ mod certificates;
 mod convergence;
 mod endpoints;
 mod enrollment;
+mod operators;
 mod plan;
 mod proxies;
 mod proxy_list;
@@ -48,6 +49,7 @@ use super::health_discovery::HealthDiscovery;
 use super::journal::{self, CertificateHolder, Journal};
 use super::leave_table::LeaveTable;
 use super::metrics;
+use super::operators::Operators;
 use super::peers::{PeerVersion, Peers};
 use super::policy_source::{PolicyState, Releases, SourceRequests};
 use super::reconciler::{Acceptances, StatusFeeds};
@@ -83,6 +85,9 @@ pub(crate) struct RunningControlPlane {
     pub(crate) xds_addresses: XdsAddresses,
     /// The address of the enrollment listener.
     pub(crate) enrollment_address: SocketAddr,
+    /// The address of the API for operators on the network, if it is on.
+    pub(crate) api_address: Option<SocketAddr>,
+    pub(crate) operators: Arc<Operators>,
     pub(crate) tokens: Arc<TokenTable>,
     pub(crate) alarms: Arc<Alarms>,
     pub(crate) enrollment_counters: Arc<EnrollmentCounters>,
@@ -370,7 +375,8 @@ impl ControlPlane for RunningControlPlane {
             let expiry = created.expires_at;
             format!("expires {expiry:.0}")
         });
-        let entry = journal::token_change(principal, &request.services, only, count, message, error);
+        let entry =
+            journal::token_change(principal, &request.services, only, count, message, error);
         self.journal.record_and_wait(entry);
         result
     }

@@ -31,7 +31,8 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use certificates::{CertificateHolder, RecordedCertificates};
 pub(crate) use operators::{
-    enrollment, export, held_endpoints, policy_change, revocations, services_change, token_change,
+    enrollment, export, held_endpoints, operator_change, policy_change, revocations,
+    services_change, token_change,
 };
 use pending::PendingEntries;
 pub use users::user_name;

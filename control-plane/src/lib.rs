@@ -22,6 +22,7 @@ mod leave_table;
 mod metrics;
 mod node_metadata;
 mod open_files;
+mod operators;
 mod peers;
 mod policy_source;
 mod providers;

@@ -17,7 +17,7 @@ use ironmesh_store::{MeshState, Store};
 use ironmesh_xds_server::{Hub, Limits};
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use tokio::net::TcpSocket;
+use tokio::net::{TcpListener as TokioListener, TcpSocket};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -33,6 +33,7 @@ use crate::health_table::HealthTable;
 use crate::journal::{Journal, RecordedCertificates};
 use crate::leave_table::LeaveTable;
 use crate::open_files;
+use crate::operators::Operators;
 use crate::peers::Peers;
 use crate::policy_source::{PolicySource, Releases, Source};
 use crate::providers::endpoints_options;
@@ -115,6 +116,10 @@ pub async fn start(
     let xds_listener: TcpListener = bind(settings.listen.xds, "xDS", "listen.xds")?.into_std()?;
     let enrollment_listener = bind(settings.listen.enrollment, "enrollment", "listen.enrollment")?;
     let admin_listener = bind(settings.listen.admin, "the admin API", "listen.admin")?;
+    let api_listener = match settings.listen.api {
+        Some(address) => Some(bind(address, "the operators' API", "listen.api")?),
+        None => None,
+    };
     let Stores { local: store, shared, etcd: etcd_store, exchange, export_key } =
         tokio::task::block_in_place(|| Stores::open(options))?;
     let exporter = Exporter {
@@ -141,6 +146,7 @@ pub async fn start(
     }
     let certificates = ServiceCertificates::open(Arc::clone(&certificate_store))?;
     let register = Arc::new(Register::open(Arc::clone(&shared), now)?);
+    let operators = Arc::new(Operators::open(Arc::clone(&shared), mesh.trust_domain.clone())?);
     let tokens = Arc::new(TokenTable::open(shared)?);
     let (leaves, serving) = <(Arc<LeaveTable>, Arc<ServingTable>)>::default();
     let (health, traffic) = <(Arc<HealthTable>, Arc<TrafficTable>)>::default();
@@ -275,6 +281,8 @@ pub async fn start(
         journal: journal.clone(),
         xds_addresses,
         enrollment_address: enrollment_listener.local_addr()?,
+        api_address: api_listener.as_ref().map(TokioListener::local_addr).transpose()?,
+        operators: Arc::clone(&operators),
         tokens,
         alarms,
         enrollment_counters: Arc::clone(&enrollment_counters),
@@ -291,6 +299,7 @@ pub async fn start(
     let mut tasks = JoinSet::new();
     tasks.spawn(journal.run(shutdown.clone()));
     tasks.spawn(register.follow(shutdown.clone()));
+    tasks.spawn(operators.follow(shutdown.clone()));
     tasks.spawn(policy_source.run(shutdown.clone()));
     tasks.spawn(reconciler.run(shutdown.clone()));
     tasks.spawn(state_watch.run(shutdown.clone()));
@@ -305,6 +314,14 @@ pub async fn start(
     }
     let api = AdminApi::new(control_plane);
     let names: Vec<_> = settings.advertise.iter().map(|(host, _)| host.clone()).collect();
+    if let Some(listener) = api_listener {
+        let (credentials, end) = (feeds.enrollment_credentials.clone(), shutdown.clone());
+        let network = api.clone().serve_network(listener, credentials, names.clone(), end);
+        tasks.spawn(async {
+            network.await;
+            Ok(())
+        });
+    }
     let port = api.clone().serve_port(admin_listener, names);
     tasks.spawn(run_until(shutdown.clone(), async { Ok(port.await?) }));
     let socket = api.serve_socket(socket);
@@ -327,6 +344,7 @@ pub async fn start(
         xds = %settings.listen.xds,
         enrollment = %settings.listen.enrollment,
         admin = %settings.listen.admin,
+        api = settings.listen.api.map(tracing::field::display),
         "the control plane has started"
     );
     Ok(Running { tasks, heartbeat: feeds.heartbeat })
@@ -346,13 +364,13 @@ async fn run_until(
 /// at once, the kernel drops the rest silently: these retry after one second, then two, four and so on, up to a minute.
 const BACKLOG: u32 = 65_535;
 
-fn bind(address: SocketAddr, what: &str, setting: &str) -> anyhow::Result<tokio::net::TcpListener> {
+fn bind(address: SocketAddr, what: &str, setting: &str) -> anyhow::Result<TokioListener> {
     listen(address).with_context(|| {
         format!("cannot listen on {address} for {what}: stop what listens there, or set `{setting}` in the settings")
     })
 }
 
-fn listen(address: SocketAddr) -> io::Result<tokio::net::TcpListener> {
+fn listen(address: SocketAddr) -> io::Result<TokioListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     // A connection that was closed a moment ago does not block the address.
     socket.set_reuseaddr(true)?;

@@ -43,8 +43,11 @@ impl Workspace {
         command
             .args(arguments)
             .current_dir(self.path())
-            .env("XDG_STATE_HOME", self.path().join("home"));
-        command.env_remove("RUST_LOG").env_remove("IRONMESH_CONFIG");
+            .env("XDG_STATE_HOME", self.path().join("home"))
+            .env("XDG_CONFIG_HOME", self.path().join("config"));
+        for variable in ["RUST_LOG", "IRONMESH_CONFIG", "IRONMESH_CONTEXT", "IRONMESH_SERVER"] {
+            command.env_remove(variable);
+        }
         command
     }
 

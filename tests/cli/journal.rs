@@ -167,7 +167,7 @@ async fn journal_lists_each_change_with_its_actor_over_a_restart() {
     assert!(text.contains("revoke       s0-1 default/s0       done\n  lost\n"), "{text}");
     // Every user of the machine reads the TCP port.
     let port = server.loopback.socket(1, 15014);
-    assert_eq!(get_once(port, "/v1/journal", &[]).await.unwrap().status, 404);
+    assert_eq!(get_once(port, "/v1/journal", &[]).await.unwrap().status, 403);
 }
 
 fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {

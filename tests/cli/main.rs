@@ -35,6 +35,7 @@ mod json;
 mod json_log;
 mod metrics;
 mod open_files;
+mod operators;
 mod permissions;
 mod plan;
 mod policy_apply;

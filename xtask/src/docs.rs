@@ -3,6 +3,8 @@
 //! From the schema of the policy language: `docs/reference/policy.schema.json`, and in `docs/reference/policy/` the list
 //! of kinds, the keys and the example of each kind, and the operators of access logs.
 //!
+//! From the table of the API's operations: the one in `docs/reference/roles.md`.
+//!
 //! From the tags of tests: the names of tests in `docs/conformance.md`, `docs/adversarial.md` and `docs/smi.md`. From
 //! `xtask/mutations.toml`: the list of mutations in `docs/conformance.md`.
 //!
@@ -16,6 +18,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
+use ironmesh_admin::Operation;
+use ironmesh_catalog::OperatorRole;
 use ironmesh_config_language::policy::log_operators;
 use ironmesh_config_language::schema::{self, KINDS};
 
@@ -40,6 +44,7 @@ fn generated() -> anyhow::Result<Vec<(PathBuf, String)>> {
     let operators: Vec<String> = log_operators().map(|one| format!("`{one}`")).collect();
     let mut files = vec![
         (folder.join("policy.schema.json"), format!("{:#}\n", schema::json_schema())),
+        page(&folder, "roles", "operations", &operations_by_role())?,
         page(&pages, "README", "kinds", &schema::kinds())?,
         page(&pages, "access_log_operators", "operators", &format!("{}.\n", operators.join(", ")))?,
     ];
@@ -48,6 +53,17 @@ fn generated() -> anyhow::Result<Vec<(PathBuf, String)>> {
     }
     files.extend(tables_of_tests(&root)?);
     Ok(files)
+}
+
+/// The table of the API's operations.
+fn operations_by_role() -> String {
+    let rows = ironmesh_admin::operations().into_iter().map(|operation| {
+        let Operation { id, method, path, permission, .. } = operation;
+        let role = permission.least_role().map_or("none", OperatorRole::word);
+        format!("| `{id}` | `{method} {path}` | {} | {role} |\n", permission.word())
+    });
+    let head = "| operation | request | permission | least role |\n|---|---|---|---|\n";
+    std::iter::once(head.to_owned()).chain(rows).collect()
 }
 
 /// The pages with tables of tests. Fails if a test has a rule that is on none of them.

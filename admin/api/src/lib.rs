@@ -9,6 +9,7 @@ mod endpoints;
 mod enrollment;
 mod join_record;
 mod journal;
+mod operators;
 mod plan;
 mod proxies;
 mod proxy_detail;
@@ -38,6 +39,10 @@ pub use enrollment::{
 };
 pub use join_record::{JoinRecordView, RevocationView};
 pub use journal::{JournalPage, MAX_JOURNAL_PAGE};
+pub use operators::{
+    CredentialRequest, CredentialView, IssuedCredential, MAX_CREDENTIAL_LIFETIME, MAX_OPERATORS,
+    OperatorList, OperatorView, RevokeOperatorRequest,
+};
 pub use plan::{
     FieldChange, MAX_PLAN, Plan, PlanRequest, PlannedProxy, ProxyGroup, ResourceChange,
 };

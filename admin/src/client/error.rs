@@ -12,10 +12,12 @@ use crate::socket_path::SocketPathTooLong;
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// Nothing listens, or this user may not connect.
-    #[error("cannot reach the control plane at `{}`: {}", socket.display(), advice(source))]
+    #[error("cannot reach the control plane at `{place}`: {advice}")]
     Unreachable {
-        /// The socket.
-        socket: PathBuf,
+        /// The socket, or the server.
+        place: String,
+        /// What it means, and what to do.
+        advice: &'static str,
         /// The error of the system.
         #[source]
         source: io::Error,
@@ -36,21 +38,21 @@ pub enum ClientError {
     PathTooLong(#[from] SocketPathTooLong),
     /// The socket accepts connections, and its process answers nothing: it hangs, or is stopped.
     #[error(
-        "the control plane at `{}` does not answer: its process accepts connections and has not answered /healthz for {} s; see its log and the load of its machine",
-        socket.display(), LIMIT.as_secs()
+        "the control plane at `{place}` does not answer: its process accepts connections and has not answered /healthz for {} s; see its log and the load of its machine",
+        LIMIT.as_secs()
     )]
     Silent {
-        /// The socket.
-        socket: PathBuf,
+        /// The socket, or the server.
+        place: String,
     },
     /// The process accepts connections, and does not answer this request in time.
     #[error(
-        "the control plane at `{}` accepts connections and has not answered {request} within {} s; see its log and the load of its machine. A change may still take effect: check before you repeat it",
-        socket.display(), limit.as_secs()
+        "the control plane at `{place}` accepts connections and has not answered {request} within {} s; see its log and the load of its machine. A change may still take effect: check before you repeat it",
+        limit.as_secs()
     )]
     Slow {
-        /// The socket.
-        socket: PathBuf,
+        /// The socket, or the server.
+        place: String,
         /// The method and the path.
         request: String,
         /// How long the request was allowed to take.
@@ -83,7 +85,7 @@ impl ClientError {
 }
 
 /// What the error of a connection to the socket means.
-fn advice(source: &io::Error) -> &'static str {
+pub(super) fn advice_about_socket(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::PermissionDenied => {
             "this user may not use it: run this command as the owner of the state folder"
@@ -92,5 +94,18 @@ fn advice(source: &io::Error) -> &'static str {
             "nothing listens there: `ironmesh serve` has stopped; see its log. Traffic goes on meanwhile"
         }
         _ => "is `ironmesh serve` running with this state folder? (`--config` names its settings)",
+    }
+}
+
+/// What the error of a connection to a server on the network means.
+pub(super) fn advice_about_server(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::ConnectionRefused => {
+            "nothing listens there: is `listen.api` set in its settings, and does it run? Traffic goes on meanwhile"
+        }
+        io::ErrorKind::InvalidData => {
+            "TLS failed: it is not a control plane of the context's mesh, or its clock or this one is wrong"
+        }
+        _ => "check the address, the network and its firewall (`--server` names another)",
     }
 }

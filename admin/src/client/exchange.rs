@@ -15,7 +15,8 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::{Client, ClientError, LIMIT, LONG_LIMIT};
+use super::error::{advice_about_server, advice_about_socket};
+use super::{Client, ClientError, LIMIT, LONG_LIMIT, RemoteServer, Target};
 use crate::socket_path::check_socket_path;
 use ironmesh_api::ErrorBody;
 
@@ -45,11 +46,27 @@ impl Client {
         decode(self.exchange(Method::POST, path, Some(body), LONG_LIMIT).await?)
     }
 
-    async fn connect(&self) -> io::Result<Box<dyn Connection>> {
-        Ok(match self.port {
-            Some(port) => Box::new(TcpStream::connect(port).await?),
-            None => Box::new(UnixStream::connect(&self.socket).await?),
+    /// A connection, and the `Host` of its requests.
+    async fn connect(&self) -> io::Result<(Box<dyn Connection>, String)> {
+        Ok(match &self.target {
+            Target::Socket(socket) => {
+                (Box::new(UnixStream::connect(socket).await?), "ironmesh".to_owned())
+            }
+            Target::Port(port) => (Box::new(TcpStream::connect(port).await?), port.to_string()),
+            Target::Server(server) => {
+                let (stream, host) = server.connect().await?;
+                (Box::new(stream), host)
+            }
         })
+    }
+
+    /// The socket or the server, for errors.
+    fn place(&self) -> String {
+        match &self.target {
+            Target::Socket(socket) => socket.display().to_string(),
+            Target::Port(port) => port.to_string(),
+            Target::Server(server) => server.to_string(),
+        }
     }
 
     /// Sends a request and reads the response to its end, within `limit` in all. The control plane must answer
@@ -114,14 +131,14 @@ impl Client {
         path: &str,
         limit: Duration,
     ) -> impl Fn(Elapsed) -> ClientError + use<> {
-        let (socket, request) = (self.socket.clone(), format!("{method} {path}"));
-        move |_| ClientError::Slow { socket: socket.clone(), request: request.clone(), limit }
+        let (place, request) = (self.place(), format!("{method} {path}"));
+        move |_| ClientError::Slow { place: place.clone(), request: request.clone(), limit }
     }
 
     /// Checks that the control plane answers `/healthz`.
     async fn probe(&self, limit: Duration) -> Result<(), ClientError> {
         let answered = timeout(limit, self.send::<()>(Method::GET, "/healthz", None)).await;
-        let silent = |_| ClientError::Silent { socket: self.socket.clone() };
+        let silent = |_| ClientError::Silent { place: self.place() };
         answered.map_err(silent)?.map(|_| ())
     }
 
@@ -133,17 +150,23 @@ impl Client {
 
     /// The error of a failed connection.
     async fn unreachable(&self, source: io::Error) -> ClientError {
-        let socket = self.socket.clone();
+        let place = self.place();
+        let Target::Socket(socket) = &self.target else {
+            return ClientError::Unreachable {
+                place,
+                advice: advice_about_server(&source),
+                source,
+            };
+        };
         if source.kind() == io::ErrorKind::NotFound
-            && self.port.is_none()
             && let Some(port) = self.expected_port
         {
             let by_port = self.clone().via_port(port);
             if Box::pin(by_port.is_healthy()).await {
-                return ClientError::SocketGone { socket, port };
+                return ClientError::SocketGone { socket: socket.clone(), port };
             }
         }
-        ClientError::Unreachable { socket, source }
+        ClientError::Unreachable { place, advice: advice_about_socket(&source), source }
     }
 
     /// Sends one request on its own connection, and reads the response to its end.
@@ -170,25 +193,24 @@ impl Client {
         begin: Option<Duration>,
         read: impl AsyncFnOnce(Response<Incoming>) -> Result<A, ClientError>,
     ) -> Result<A, ClientError> {
-        if self.port.is_none() {
-            check_socket_path(&self.socket)?;
+        if let Target::Socket(socket) = &self.target {
+            check_socket_path(socket)?;
         }
-        let stream = match self.connect().await {
-            Ok(stream) => stream,
+        let (stream, host) = match self.connect().await {
+            Ok(connected) => connected,
             Err(source) => return Err(self.unreachable(source).await),
         };
         let body = body.map(serde_json::to_vec).transpose().map_err(broken)?.unwrap_or_default();
         let slow = begin.map(|begin| self.slow(&method, path, begin));
-        let request = Request::builder()
+        let mut request = Request::builder()
             .method(method)
             .uri(path)
-            .header(
-                header::HOST,
-                self.port.map_or_else(|| "ironmesh".into(), |port| port.to_string()),
-            )
-            .header(header::CONTENT_TYPE, "application/json")
-            .body(Full::<Bytes>::from(body))
-            .map_err(broken)?;
+            .header(header::HOST, host)
+            .header(header::CONTENT_TYPE, "application/json");
+        if let Target::Server(RemoteServer { token: Some(token), .. }) = &self.target {
+            request = request.header(header::AUTHORIZATION, format!("Bearer {}", token.expose()));
+        }
+        let request = request.body(Full::<Bytes>::from(body)).map_err(broken)?;
         let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream));
         let (mut sender, connection) = handshake.await.map_err(broken)?;
         // The connection ends with its sender, which ends with the exchange.

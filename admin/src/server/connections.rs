@@ -1,4 +1,4 @@
-//! The connections of the TCP listener: how many there may be, and how long one may be silent.
+//! The connections of a TCP listener: how many there may be, and how long one may be silent.
 //!
 //! It knows nothing of their requests. The admin socket needs no such bounds: only the owner of the state folder
 //! connects to it.
@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -19,7 +21,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-/// The bounds of the port.
+/// The bounds of a TCP listener.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
     /// The most connections at once. Further ones are closed at once.
@@ -67,11 +69,20 @@ async fn connection(
     bounds: Bounds,
     _slot: OwnedSemaphorePermit,
 ) {
+    serve_stream(TokioIo::new(stream), TowerToHyperService::new(router), bounds).await;
+}
+
+/// Serves the requests of one stream, until it ends or its time is over.
+pub(super) async fn serve_stream<I, S>(stream: I, service: S, bounds: Bounds)
+where
+    I: hyper::rt::Read + hyper::rt::Write + Unpin,
+    S: hyper::service::HttpService<Incoming, ResBody = Body>,
+    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
     let mut http = http1::Builder::new();
     // The wait for a head begins with the connection and with the end of each request.
     http.timer(TokioTimer::new()).header_read_timeout(bounds.head).max_buf_size(MAX_HEAD_BYTES);
-    let service = TowerToHyperService::new(router);
-    let mut connection = std::pin::pin!(http.serve_connection(TokioIo::new(stream), service));
+    let mut connection = std::pin::pin!(http.serve_connection(stream, service));
     // The failure of one connection does not affect the others.
     if timeout(bounds.life, connection.as_mut()).await.is_err() {
         connection.as_mut().graceful_shutdown();

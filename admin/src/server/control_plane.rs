@@ -8,6 +8,7 @@ use ironmesh_analysis::verdict::{EgressQuestion, EgressVerdict, IngressQuestion,
 use ironmesh_analysis::{Question, Verdict};
 use ironmesh_catalog::{JournalQuery, ServiceName, TokenId};
 
+use super::access::OperatorAccess;
 use super::{ApiError, Principal};
 use ironmesh_api::AuditView;
 use ironmesh_api::CertificateList;
@@ -22,14 +23,14 @@ use ironmesh_api::{
     TokenView,
 };
 use ironmesh_api::{ConvergenceView, WaitAnswer, WaitRequest};
-use ironmesh_api::{Readiness, RevisionList, RollbackRequest, RolledBack};
 use ironmesh_api::{Plan, PlanRequest};
 use ironmesh_api::{ProxyConfig, ProxyDetail};
 use ironmesh_api::{ProxyPage, ProxyQuery};
+use ironmesh_api::{Readiness, RevisionList, RollbackRequest, RolledBack};
 use ironmesh_api::{RevokeRequest, RevokedProxies};
 
 /// The interface of a running control plane for the admin API.
-pub trait ControlPlane: Send + Sync + 'static {
+pub trait ControlPlane: OperatorAccess {
     /// Whether the control plane is ready, and the state of policy and mesh.
     fn readiness(&self) -> Readiness;
 

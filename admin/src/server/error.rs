@@ -132,10 +132,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for InQuery<T> {
 /// The response to a path that does not exist.
 pub(super) async fn no_such_path(request: Request) -> ApiError {
     let path: String = request.uri().path().chars().take(SHOWN).collect();
-    ApiError::NotFound(format!(
-        "the API has no path `{}`",
-        path.escape_debug()
-    ))
+    ApiError::NotFound(format!("the API has no path `{}`", path.escape_debug()))
 }
 
 /// The response to a method that a path does not have. The router adds `Allow`.

@@ -67,7 +67,8 @@ impl Routes {
         H: Handler<T, Shared>,
         T: 'static,
     {
-        let method = if *operation.method == Method::GET { MethodFilter::GET } else { MethodFilter::POST };
+        let method =
+            if *operation.method == Method::GET { MethodFilter::GET } else { MethodFilter::POST };
         let route = on(method, handler)
             .layer(DefaultBodyLimit::max(operation.max_body))
             .layer(middleware::from_fn_with_state(operation, authorize));
@@ -98,7 +99,7 @@ async fn authorize(
         let principal: &Principal =
             request.extensions().get().ok_or_else(ApiError::unauthenticated)?;
         if !principal.may(permission) {
-            return Err(ApiError::Forbidden(principal.refusal(permission, id)));
+            return Err(ApiError::Forbidden(principal.rejection(permission, id)));
         }
     }
     Ok(next.run(request).await)

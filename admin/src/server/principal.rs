@@ -10,7 +10,7 @@ use axum::extract::FromRequestParts;
 use axum::extract::connect_info::Connected;
 use axum::http::request::Parts;
 use axum::serve::IncomingStream;
-use ironmesh_catalog::{OperatorName, Role};
+use ironmesh_catalog::{OperatorName, OperatorRole};
 use tokio::net::UnixListener;
 
 use super::ApiError;
@@ -21,7 +21,7 @@ pub struct Principal {
     /// The person or program.
     pub identity: Identity,
     /// Its role.
-    pub role: Role,
+    pub role: OperatorRole,
     /// Whether it may only read, whatever its role.
     pub read_only: bool,
     /// The address of the client; none on a socket.
@@ -51,18 +51,18 @@ impl Principal {
     /// The owner of the admin socket, who may do everything.
     pub const fn owner(uid: Option<u32>) -> Self {
         let identity = Identity::User { uid };
-        Self { identity, role: Role::Admin, read_only: false, address: None }
+        Self { identity, role: OperatorRole::Admin, read_only: false, address: None }
     }
 
     /// A user of the socket for a group.
     pub const fn member(uid: Option<u32>) -> Self {
         let identity = Identity::User { uid };
-        Self { identity, role: Role::Operator, read_only: true, address: None }
+        Self { identity, role: OperatorRole::Operator, read_only: true, address: None }
     }
 
     /// A user of the admin port.
     pub const fn local() -> Self {
-        let (identity, role) = (Identity::Local, Role::Viewer);
+        let (identity, role) = (Identity::Local, OperatorRole::Viewer);
         Self { identity, role, read_only: true, address: None }
     }
 
@@ -73,8 +73,8 @@ impl Principal {
     }
 
     /// Why the principal may not do what needs `permission`, and what helps.
-    pub(super) fn refusal(&self, permission: Permission, operation: &str) -> String {
-        let least = permission.least_role().unwrap_or(Role::Viewer);
+    pub(super) fn rejection(&self, permission: Permission, operation: &str) -> String {
+        let least = permission.least_role().unwrap_or(OperatorRole::Viewer);
         match &self.identity {
             Identity::Local => format!(
                 "the admin port only reads, and `{operation}` needs the role {least}: use the admin \
@@ -139,16 +139,16 @@ impl Permission {
     ];
 
     /// The lowest role that has it; none if a client needs no role.
-    pub const fn least_role(self) -> Option<Role> {
+    pub const fn least_role(self) -> Option<OperatorRole> {
         Some(match self {
             Self::Probe => return None,
-            Self::ReadState => Role::Viewer,
+            Self::ReadState => OperatorRole::Viewer,
             Self::ReadPolicy
             | Self::ReadJournal
             | Self::ReadAccess
             | Self::ChangeMesh
-            | Self::ChangePolicy => Role::Operator,
-            Self::Administer => Role::Admin,
+            | Self::ChangePolicy => OperatorRole::Operator,
+            Self::Administer => OperatorRole::Admin,
         })
     }
 

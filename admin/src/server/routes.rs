@@ -2,6 +2,8 @@
 
 use ironmesh_api::{MAX_APPLY, MAX_PLAN};
 
+use super::ControlPlane;
+use super::access::{issue_credential, operators, revoke_operator};
 use super::export::export;
 use super::handlers::{
     accept_endpoints, accept_removal, all_endpoints, all_traffic, apply, audit, bootstrap,
@@ -13,7 +15,6 @@ use super::operations::{Operation, Routes};
 use super::principal::Permission::{
     Administer, ChangeMesh, ChangePolicy, Probe, ReadAccess, ReadJournal, ReadPolicy, ReadState,
 };
-use super::ControlPlane;
 
 /// All operations of the API, in the order of the table.
 pub fn operations() -> Vec<Operation> {
@@ -58,6 +59,9 @@ pub(super) fn routes() -> Routes {
         .add(get("tokens", "/v1/tokens", ReadAccess), tokens)
         .add(post("create_tokens", "/v1/tokens", ChangeMesh), create_tokens)
         .add(post("revoke_token", "/v1/tokens/{id}/revoke", ChangeMesh), revoke_token)
+        .add(get("operators", "/v1/operators", ReadAccess), operators)
+        .add(post("issue_credential", "/v1/operators", Administer), issue_credential)
+        .add(post("revoke_operator", "/v1/operators/{name}/revoke", Administer), revoke_operator)
         .add(get("journal", "/v1/journal", ReadJournal), journal)
         .add(post("export", "/v1/store/export", Administer), export)
 }

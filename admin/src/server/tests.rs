@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use ironmesh_analysis::verdict::{EgressQuestion, EgressVerdict, IngressQuestion, IngressVerdict};
 use ironmesh_analysis::{Question, Verdict};
-use ironmesh_catalog::{JournalQuery, ServiceName, TokenId};
+use ironmesh_api::{
+    CredentialRequest, IssuedCredential, OperatorList, OperatorView, RevokeOperatorRequest,
+};
+use ironmesh_catalog::{JournalQuery, OperatorName, ServiceName, TokenId};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -75,6 +78,33 @@ impl AnswerGate {
 /// Fails the test: no test of this module sends the request of the calling method.
 fn not_requested<T>() -> T {
     panic!("the test did not send this request")
+}
+
+impl OperatorAccess for Slow {
+    fn operators(&self) -> OperatorList {
+        not_requested()
+    }
+
+    fn issue_credential(
+        &self,
+        _: &Principal,
+        _: &CredentialRequest,
+    ) -> Result<IssuedCredential, ApiError> {
+        not_requested()
+    }
+
+    fn revoke_operator(
+        &self,
+        _: &Principal,
+        _: &OperatorName,
+        _: &RevokeOperatorRequest,
+    ) -> Result<OperatorView, ApiError> {
+        not_requested()
+    }
+
+    fn authenticate(&self, _: &PresentedCredential<'_>) -> Result<Authenticated, ApiError> {
+        not_requested()
+    }
 }
 
 impl ControlPlane for Slow {
@@ -412,5 +442,64 @@ fn idle() -> Slow {
         has_begun: Arc::default(),
         release: Mutex::new(mpsc::channel().1),
         questions: Arc::default(),
+    }
+}
+
+#[test]
+fn each_operation_has_one_name_and_one_route() {
+    let operations = operations();
+    let ids: std::collections::BTreeSet<_> = operations.iter().map(|one| one.id).collect();
+    assert_eq!(ids.len(), operations.len());
+    // The router panics if two operations have the same method and path.
+    drop(routes::routes().router());
+}
+
+#[test]
+fn roles_have_what_the_reference_says() {
+    use ironmesh_catalog::OperatorRole;
+    let principal = |role, read_only| Principal { role, read_only, ..Principal::owner(None) };
+    let allowed = |principal: Principal| {
+        let all = Permission::ALL.into_iter().filter(|one| principal.may(*one));
+        all.collect::<Vec<_>>()
+    };
+    use Permission::*;
+    let reads = [Probe, ReadState, ReadPolicy, ReadJournal, ReadAccess];
+    assert_eq!(allowed(Principal::local()), [Probe, ReadState]);
+    assert_eq!(allowed(principal(OperatorRole::Viewer, false)), [Probe, ReadState]);
+    assert_eq!(allowed(Principal::member(None)), reads);
+    let operator = [&reads[..], &[ChangeMesh, ChangePolicy]].concat();
+    assert_eq!(allowed(principal(OperatorRole::Operator, false)), operator);
+    assert_eq!(allowed(Principal::owner(None)), Permission::ALL);
+}
+
+#[tokio::test]
+async fn every_error_has_a_body_in_json() {
+    let port = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = port.local_addr().unwrap();
+    tokio::spawn(AdminApi::new(Arc::new(idle())).serve_port(port, []));
+    let json = "Content-Type: application/json\r\n";
+    for (request, status) in [
+        ("GET /v1/nothing HTTP/1.1\r\n", 404),
+        ("GET / HTTP/1.1\r\n", 404),
+        ("DELETE /v1/proxies HTTP/1.1\r\n", 405),
+        ("GET /v1/proxies?limit=x HTTP/1.1\r\n", 400),
+        ("GET /v1/explain HTTP/1.1\r\n", 400),
+        ("POST /v1/policy/wait HTTP/1.1\r\nContent-Length: 2\r\n", 415),
+        (&format!("POST /v1/policy/wait HTTP/1.1\r\n{json}Content-Length: 1\r\n"), 400),
+        (&format!("POST /v1/policy/wait HTTP/1.1\r\n{json}Content-Length: 2\r\n"), 422),
+        (&format!("POST /v1/explain HTTP/1.1\r\n{json}Content-Length: 999999\r\n"), 413),
+        ("POST /v1/proxies HTTP/1.1\r\n", 403),
+        ("GET /v1/journal HTTP/1.1\r\n", 403),
+    ] {
+        let body = if request.contains("Content-Length: 1\r\n") { "{" } else { "[]" };
+        let has_body = request.contains("Content-Length") && !request.contains("999999");
+        let body = if has_body { body } else { "" };
+        let request = format!("{request}Host: localhost\r\nConnection: close\r\n\r\n{body}");
+        let answer = send(address, &request).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{request}: {answer}");
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let error: ironmesh_api::ErrorBody = serde_json::from_str(body).unwrap();
+        assert!(!error.error.is_empty());
+        assert_eq!(head.to_ascii_lowercase().contains("\r\nallow:"), status == 405, "{head}");
     }
 }

@@ -58,7 +58,10 @@ struct WorkQueue {
 
 impl WorkQueue {
     fn new(queued: usize, workers: usize) -> Self {
-        Self { queued: Arc::new(Semaphore::new(queued)), workers: Arc::new(Semaphore::new(workers)) }
+        Self {
+            queued: Arc::new(Semaphore::new(queued)),
+            workers: Arc::new(Semaphore::new(workers)),
+        }
     }
 
     /// A place in the queue and a worker; both are held as long as the thread runs, even if the client no longer waits.
@@ -143,10 +146,7 @@ impl Changes {
     }
 }
 
-async fn queues_of(
-    parts: &mut Parts,
-    state: &Shared,
-) -> Result<(Principal, WorkQueues), ApiError> {
+async fn queues_of(parts: &mut Parts, state: &Shared) -> Result<(Principal, WorkQueues), ApiError> {
     let principal = Principal::from_request_parts(parts, state).await?;
     let queues = Extension::<WorkQueues>::from_request_parts(parts, state).await;
     let Extension(queues) = queues.map_err(|error| ApiError::Internal(error.body_text()))?;

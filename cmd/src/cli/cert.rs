@@ -4,7 +4,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, Subcommand};
 use ironmesh_api::CertificateKind;
 
-use super::ConfigArgument;
+use super::ConnectionArguments;
 
 /// A command of `ironmesh cert`.
 #[derive(Debug, Subcommand)]
@@ -21,7 +21,7 @@ pub(crate) enum CertCommand {
 #[derive(Debug, Args)]
 pub(crate) struct CertListArguments {
     #[command(flatten)]
-    pub(crate) config: ConfigArgument,
+    pub(crate) config: ConnectionArguments,
     /// List only the certificates of this kind
     #[arg(
         long,
@@ -39,5 +39,5 @@ pub(crate) struct CertListArguments {
 #[derive(Debug, Args)]
 pub(crate) struct CertStatusArguments {
     #[command(flatten)]
-    pub(crate) config: ConfigArgument,
+    pub(crate) config: ConnectionArguments,
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ironmesh_api::MAX_TOKEN_TTL;
+use ironmesh_api::{MAX_CREDENTIAL_LIFETIME, MAX_TOKEN_TTL};
 use jiff::{Span, SpanRelativeTo};
 
 /// Parses a duration; none if the text is not one, or is negative. A day has 24 hours, a week 7 days.
@@ -18,9 +18,19 @@ pub(super) fn time_limit(text: &str) -> Result<Duration, &'static str> {
 
 /// Parses the lifetime of a token.
 pub(super) fn token_lifetime(text: &str) -> Result<Duration, String> {
-    let allowed = Duration::from_secs(1)..=Duration::from_secs(MAX_TOKEN_TTL);
+    lifetime(text, MAX_TOKEN_TTL)
+}
+
+/// Parses the lifetime of a credential of an operator.
+pub(super) fn credential_lifetime(text: &str) -> Result<Duration, String> {
+    lifetime(text, MAX_CREDENTIAL_LIFETIME)
+}
+
+/// Parses a lifetime of at most so many seconds.
+fn lifetime(text: &str, most: u64) -> Result<Duration, String> {
+    let allowed = Duration::from_secs(1)..=Duration::from_secs(most);
     duration(text).filter(|lifetime| allowed.contains(lifetime)).ok_or_else(|| {
-        let days = MAX_TOKEN_TTL / 86_400;
+        let days = most / 86_400;
         format!("write a time from 1 second to {days} days, as `90s`, `15m`, `12h` or `{days}d`")
     })
 }

@@ -5,14 +5,14 @@ use clap::{Args, value_parser};
 use ironmesh_catalog::JournalKind;
 use jiff::{SignedDuration, Timestamp};
 
-use super::ConfigArgument;
+use super::ConnectionArguments;
 use super::duration::duration;
 
 /// The arguments of `ironmesh journal`.
 #[derive(Debug, Args)]
 pub(crate) struct JournalArguments {
     #[command(flatten)]
-    pub(crate) config: ConfigArgument,
+    pub(crate) config: ConnectionArguments,
     /// List the entries since this time, such as `1h` ago or `2026-11-23T07:00:00Z`
     #[arg(long, value_name = "TIME", value_parser = start)]
     pub(crate) since: Option<JournalStart>,

@@ -8,8 +8,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use ironmesh_api::MAX_REASON;
 use ironmesh_catalog::{OutsideAuthority, ServiceAccount, ServiceName};
 
-use super::ConfigArgument;
 use super::duration::time_limit;
+use super::{ConfigArgument, ConnectionArguments};
 
 /// A command of `ironmesh policy`.
 #[derive(Debug, Subcommand)]
@@ -108,7 +108,7 @@ pub(crate) struct CheckArguments {
 #[derive(Debug, Args)]
 pub(crate) struct PlanArguments {
     #[command(flatten)]
-    pub(crate) config: ConfigArgument,
+    pub(crate) config: ConnectionArguments,
     /// Predict the effect of this policy folder or file
     pub(crate) path: PathBuf,
     /// First validate the compiled resources with this Envoy binary, in `--mode validate`
@@ -129,7 +129,7 @@ pub(crate) struct PlanArguments {
 #[derive(Debug, Args)]
 pub(crate) struct PolicyExplainArguments {
     #[command(flatten)]
-    pub(crate) config: ConfigArgument,
+    pub(crate) config: ConnectionArguments,
     /// Call as this service account
     #[arg(long, value_name = "NS/ACCOUNT", required_unless_present = "from_outside")]
     pub(crate) from: Option<ServiceAccount>,
@@ -163,7 +163,7 @@ pub(crate) struct PolicyExplainArguments {
 #[derive(Debug, Args)]
 pub(crate) struct ApplyArguments {
     #[command(flatten)]
-    pub(crate) config: ConfigArgument,
+    pub(crate) config: ConnectionArguments,
     /// Apply this policy folder or file
     #[arg(value_name = "DIR")]
     pub(crate) path: PathBuf,
@@ -178,7 +178,7 @@ pub(crate) struct ApplyArguments {
 #[derive(Debug, Args)]
 pub(crate) struct PushArguments {
     #[command(flatten)]
-    pub(crate) config: ConfigArgument,
+    pub(crate) config: ConnectionArguments,
     /// Push this policy folder or file
     pub(crate) path: PathBuf,
     /// Store this reason with the revision
@@ -207,14 +207,14 @@ pub(crate) struct PullArguments {
 #[derive(Debug, Args)]
 pub(crate) struct RevisionsArguments {
     #[command(flatten)]
-    pub(crate) config: ConfigArgument,
+    pub(crate) config: ConnectionArguments,
 }
 
 /// The arguments of `ironmesh policy accept`.
 #[derive(Debug, Args)]
 pub(crate) struct AcceptRemovalArguments {
     #[command(flatten)]
-    pub(crate) config: ConfigArgument,
+    pub(crate) config: ConnectionArguments,
     /// Activate only this revision, given in full or by its first characters [default: the held-back revision]
     #[arg(value_name = "REV")]
     pub(crate) revision: Option<String>,
@@ -224,7 +224,7 @@ pub(crate) struct AcceptRemovalArguments {
 #[derive(Debug, Args)]
 pub(crate) struct RollbackArguments {
     #[command(flatten)]
-    pub(crate) config: ConfigArgument,
+    pub(crate) config: ConnectionArguments,
     /// Roll back to this revision, given in full or by unique first characters
     #[arg(value_name = "REV")]
     pub(crate) revision: String,
@@ -242,7 +242,7 @@ pub(crate) struct RollbackArguments {
 #[derive(Debug, Args)]
 pub(crate) struct WaitArguments {
     #[command(flatten)]
-    pub(crate) config: ConfigArgument,
+    pub(crate) config: ConnectionArguments,
     /// Wait for this revision, given in full or by first characters [default: the active one]
     #[arg(long, value_name = "REV")]
     pub(crate) revision: Option<String>,

@@ -9,7 +9,7 @@ use ironmesh_api::ProxyFilter;
 use ironmesh_catalog::{DriverName, Locality, ProxyName, ServiceName};
 use uuid::Uuid;
 
-use super::ConfigArgument;
+use super::ConnectionArguments;
 use super::listeners::ListenerArguments;
 use super::token::TokenArguments;
 
@@ -37,7 +37,7 @@ pub(crate) enum ProxyCommand {
     ironmesh proxy bootstrap --renew <DIR> [--force]")]
 pub(crate) struct BootstrapArguments {
     #[command(flatten)]
-    pub(crate) config: ConfigArgument,
+    pub(crate) config: ConnectionArguments,
     /// Serve this service; may be repeated. The proxy calls as the account of the first
     #[arg(long = "service", value_name = "NS/NAME", required_unless_present = "renew")]
     pub(crate) services: Vec<ServiceName>,
@@ -93,7 +93,7 @@ const MAX_COUNT: i64 = 20_000;
 #[derive(Debug, Args)]
 pub(crate) struct ListArguments {
     #[command(flatten)]
-    pub(crate) config: ConfigArgument,
+    pub(crate) config: ConnectionArguments,
     /// List only the proxies that serve this service
     #[arg(long, value_name = "NS/NAME")]
     pub(crate) service: Option<ServiceName>,
@@ -109,7 +109,7 @@ pub(crate) struct ListArguments {
 #[derive(Debug, Args)]
 pub(crate) struct ShowArguments {
     #[command(flatten)]
-    pub(crate) config: ConfigArgument,
+    pub(crate) config: ConnectionArguments,
     /// Show the proxy with this name, or with this UUID, given in full or by at least 4 unique first characters
     #[arg(value_name = "PROXY", value_parser = name_or_uuid)]
     pub(crate) id: String,
@@ -122,7 +122,7 @@ pub(crate) struct ShowArguments {
 #[derive(Debug, Args)]
 pub(crate) struct RevokeArguments {
     #[command(flatten)]
-    pub(crate) config: ConfigArgument,
+    pub(crate) config: ConnectionArguments,
     /// Revoke the proxies with these names, or with these UUIDs, given in full or by at least 8 unique first characters:
     /// all of them, or none if one is unknown
     #[arg(value_name = "PROXY", value_parser = name_or_uuid, required = true)]
@@ -139,7 +139,7 @@ pub(crate) struct RevokeArguments {
 #[derive(Debug, Args)]
 pub(crate) struct SetServicesArguments {
     #[command(flatten)]
-    pub(crate) config: ConfigArgument,
+    pub(crate) config: ConnectionArguments,
     /// Change the proxy with this name, or with this UUID, given in full or by unique first characters
     #[arg(value_name = "PROXY", value_parser = name_or_uuid)]
     pub(crate) id: String,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::ConfigArgument;
+use super::{ConfigArgument, ConnectionArguments};
 
 /// A command of `ironmesh store`.
 #[derive(Debug, Subcommand)]
@@ -37,7 +37,7 @@ pub(crate) enum StoreCommand {
 #[derive(Debug, Args)]
 pub(crate) struct StoreExportArguments {
     #[command(flatten)]
-    pub(crate) config: ConfigArgument,
+    pub(crate) config: ConnectionArguments,
     /// The file, which must not exist
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,

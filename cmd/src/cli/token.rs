@@ -8,7 +8,7 @@ use clap::{Args, Subcommand, value_parser};
 use ironmesh_catalog::{DriverName, IpRange, Locality, ServiceName, TokenState};
 use uuid::Uuid;
 
-use super::ConfigArgument;
+use super::ConnectionArguments;
 use super::duration::token_lifetime;
 use super::proxy::label;
 
@@ -19,7 +19,7 @@ pub(crate) struct TokenArguments {
     #[command(subcommand)]
     pub(crate) command: Option<TokenCommand>,
     #[command(flatten)]
-    pub(crate) config: ConfigArgument,
+    pub(crate) config: ConnectionArguments,
     /// Let the proxy serve this service; may be repeated. The proxy calls as the account of the first
     #[arg(long = "service", value_name = "NS/NAME", required = true)]
     pub(crate) services: Vec<ServiceName>,
@@ -68,7 +68,7 @@ pub(crate) enum TokenCommand {
 #[derive(Debug, Args)]
 pub(crate) struct TokenListArguments {
     #[command(flatten)]
-    pub(crate) config: ConfigArgument,
+    pub(crate) config: ConnectionArguments,
     /// List only the tokens for this service
     #[arg(long, value_name = "NS/NAME")]
     pub(crate) service: Option<ServiceName>,
@@ -85,7 +85,7 @@ pub(crate) struct TokenListArguments {
 #[derive(Debug, Args)]
 pub(crate) struct TokenRevokeArguments {
     #[command(flatten)]
-    pub(crate) config: ConfigArgument,
+    pub(crate) config: ConnectionArguments,
     /// Revoke the token with this id, the 16 digits after `imt1_`, given in full or by at least 8 unique first ones
     // A text: an error of the parser would repeat a whole token.
     #[arg(value_name = "ID")]

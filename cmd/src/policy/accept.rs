@@ -12,7 +12,7 @@ pub(super) async fn accept(
     arguments: AcceptRemovalArguments,
     output: Output,
 ) -> anyhow::Result<()> {
-    let client = ResolvedSettings::load(&arguments.config)?.client();
+    let client = ResolvedSettings::connect(&arguments.config)?.client();
     let request = AcceptRemovalRequest { revision: arguments.revision, by: Some(current_user()) };
     let accepted = client.accept_removal(&request).await?;
     match output {

@@ -17,7 +17,7 @@ use ironmesh_terminal::stdout::{StdoutError, outln};
 
 /// Applies a policy folder.
 pub(super) async fn apply(arguments: ApplyArguments, output: Output) -> anyhow::Result<()> {
-    let resolved = ResolvedSettings::load(&arguments.config)?;
+    let resolved = ResolvedSettings::connect(&arguments.config)?;
     check_source(&resolved.policy)?;
     let client = resolved.client();
     let loaded = load_folder(&arguments.path)?;

@@ -43,7 +43,7 @@ async fn answer(
     arguments: PolicyExplainArguments,
     output: Output,
 ) -> anyhow::Result<(Answer, String)> {
-    let resolved = ResolvedSettings::load(&arguments.config)?;
+    let resolved = ResolvedSettings::connect(&arguments.config)?;
     let folder = arguments.offline.clone();
     let question = question(arguments)?;
     let evaluator = match &folder {

@@ -13,7 +13,7 @@ use ironmesh_terminal::stdout::{outln, write_styled};
 
 /// Prints what the policy folder would change. Changes nothing.
 pub(crate) async fn plan(arguments: &PlanArguments, output: Output) -> anyhow::Result<()> {
-    let resolved = ResolvedSettings::load(&arguments.config)?;
+    let resolved = ResolvedSettings::connect(&arguments.config)?;
     // Checked here, so that findings are rendered as by `policy check`.
     let (mut loaded, specification) = offline::load(&arguments.path, output)?;
     if let Some(program) = &arguments.envoy {

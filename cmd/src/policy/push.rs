@@ -15,8 +15,8 @@ use ironmesh_terminal::stdout::{StdoutError, outln};
 
 /// Pushes a policy folder.
 pub(crate) async fn push(arguments: PushArguments, output: Output) -> anyhow::Result<()> {
-    let client = ResolvedSettings::load(&arguments.config)?.client();
-    let mut etcd = open_etcd(&arguments.config)?;
+    let client = ResolvedSettings::connect(&arguments.config)?.client();
+    let mut etcd = open_etcd(&arguments.config.settings)?;
     let loaded = load_folder(&arguments.path)?;
     let what = format!("`{}`", arguments.path.display());
     let record = PolicyRecord {

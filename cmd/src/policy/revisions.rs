@@ -14,7 +14,7 @@ pub(crate) async fn revisions(
     arguments: &RevisionsArguments,
     output: Output,
 ) -> anyhow::Result<()> {
-    let resolved = ResolvedSettings::load(&arguments.config)?;
+    let resolved = ResolvedSettings::connect(&arguments.config)?;
     let client = resolved.client();
     let list = match resolved.policy {
         PolicyLocation::Folder(_) | PolicyLocation::Releases => client.policy_revisions().await?,

@@ -20,7 +20,7 @@ use ironmesh_terminal::stdout::outln;
 /// Rolls back. With policy in etcd, pushes the old documents again; with a policy folder or releases, requests the
 /// rollback from the control plane.
 pub(crate) async fn rollback(arguments: RollbackArguments, output: Output) -> anyhow::Result<()> {
-    let resolved = ResolvedSettings::load(&arguments.config)?;
+    let resolved = ResolvedSettings::connect(&arguments.config)?;
     let client = resolved.client();
     match resolved.policy {
         PolicyLocation::Folder(_) => request_rollback(&client, true, arguments, output).await,

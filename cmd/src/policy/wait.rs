@@ -14,7 +14,7 @@ use ironmesh_views::proxies::nacked;
 
 /// Waits for a revision.
 pub(super) async fn wait(arguments: WaitArguments, output: Output) -> anyhow::Result<()> {
-    let resolved = ResolvedSettings::load(&arguments.config)?;
+    let resolved = ResolvedSettings::connect(&arguments.config)?;
     let client = resolved.client();
     let is_to_come = arguments.revision.as_deref().is_some_and(|one| is_in_folder(&resolved, one));
     let request = WaitRequest {

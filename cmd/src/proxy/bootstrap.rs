@@ -33,7 +33,7 @@ pub(crate) async fn bootstrap(arguments: BootstrapArguments, output: Output) -> 
         return Err(UsageError("give `--address` and `--out`".to_owned()).into());
     };
     let metadata = node_metadata(&arguments.listeners)?;
-    let resolved = ResolvedSettings::load(&arguments.config)?;
+    let resolved = ResolvedSettings::connect(&arguments.config)?;
     let client = resolved.client();
     let proxies = NewProxy::consecutive(address, arguments.count)?;
     let folder = NewFolder::create(out, 0o700)?;

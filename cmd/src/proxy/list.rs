@@ -12,7 +12,7 @@ const FIRST_STEPS: &str = "no proxy is enrolled; `ironmesh proxy token --service
 
 /// Lists the enrolled proxies.
 pub(crate) async fn list(arguments: &ListArguments, format: OutputFormat) -> anyhow::Result<()> {
-    let resolved = ResolvedSettings::load(&arguments.config)?;
+    let resolved = ResolvedSettings::connect(&arguments.config)?;
     let query = ProxyQuery {
         service: arguments.service.clone(),
         state: arguments.state,

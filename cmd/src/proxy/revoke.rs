@@ -9,7 +9,7 @@ use ironmesh_terminal::stdout::{out, outln};
 
 /// Revokes proxies, or prints what that would change. A second revocation changes nothing and succeeds.
 pub(crate) async fn revoke(arguments: RevokeArguments, output: Output) -> anyhow::Result<()> {
-    let client = ResolvedSettings::load(&arguments.config)?.client();
+    let client = ResolvedSettings::connect(&arguments.config)?.client();
     let RevokeArguments { proxies, reason, dry_run, .. } = arguments;
     let revoked = client.revoke(&RevokeRequest { proxies, reason, dry_run }).await?;
     match output {

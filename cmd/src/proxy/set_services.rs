@@ -12,7 +12,7 @@ pub(crate) async fn set_services(
     arguments: SetServicesArguments,
     output: Output,
 ) -> anyhow::Result<()> {
-    let client = ResolvedSettings::load(&arguments.config)?.client();
+    let client = ResolvedSettings::connect(&arguments.config)?.client();
     let request = ServicesRequest { services: arguments.services };
     let changed = client.set_services(&arguments.id, &request).await?;
     match output {

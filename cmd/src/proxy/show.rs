@@ -8,7 +8,7 @@ use ironmesh_terminal::stdout::{out, outln};
 
 /// Prints the details of a proxy, or all its resources.
 pub(crate) async fn show(arguments: &ShowArguments, output: Output) -> anyhow::Result<()> {
-    let client = ResolvedSettings::load(&arguments.config)?.client();
+    let client = ResolvedSettings::connect(&arguments.config)?.client();
     if arguments.resources {
         let config = client.proxy_config(&arguments.id).await?;
         outln!("{}", serde_json::to_string_pretty(&config)?)?;

@@ -22,7 +22,7 @@ pub(crate) async fn token(arguments: TokenArguments, format: OutputFormat) -> an
 }
 
 async fn create(arguments: TokenArguments, output: Output) -> anyhow::Result<()> {
-    let client = ResolvedSettings::load(&arguments.config)?.client();
+    let client = ResolvedSettings::connect(&arguments.config)?.client();
     let request = TokenRequest {
         new_authority: arguments.new_authority,
         services: arguments.services,

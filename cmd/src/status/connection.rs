@@ -1,5 +1,5 @@
 //! The connection of `status` to the control plane: the admin socket, or the admin port if the socket was removed
-//! with the state folder.
+//! with the state folder. A remote one is reached by its context only.
 
 use std::io::ErrorKind;
 
@@ -13,6 +13,11 @@ use crate::resolved_settings::ResolvedSettings;
 pub(super) async fn open(
     resolved: &ResolvedSettings,
 ) -> anyhow::Result<(Client, Readiness, Option<String>)> {
+    let client = resolved.client();
+    if resolved.is_remote() {
+        let readiness = client.readiness().await?;
+        return Ok((client, readiness, None));
+    }
     let socket = resolved.admin_socket();
     let client = Client::new(&socket);
     let error = match client.readiness().await {

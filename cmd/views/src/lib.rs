@@ -4,6 +4,7 @@
 
 pub mod certificates;
 pub mod endpoints;
+pub mod operators;
 pub mod plan;
 pub mod proxies;
 pub mod revocation;

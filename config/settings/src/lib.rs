@@ -90,8 +90,10 @@ pub struct Listen {
     pub xds: SocketAddr,
     /// The enrollment and renewal of machines, with TLS. By default port 15129 at the address of xDS.
     pub enrollment: SocketAddr,
-    /// The admin API. Invariant: a loopback address, since the API does not authenticate callers.
+    /// The admin API on this machine. Invariant: a loopback address, since it does not authenticate callers.
     pub admin: SocketAddr,
+    /// The API for operators on the network, if it is on.
+    pub api: Option<SocketAddr>,
 }
 
 /// Settings of certificates.
@@ -170,6 +172,7 @@ impl Default for Listen {
             xds: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 15128),
             enrollment: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 15129),
             admin: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 15014),
+            api: None,
         }
     }
 }
@@ -257,16 +260,17 @@ fn read_listen(value: Value<'_>) -> Result<Listen, FindingReported> {
         }
         let message = format!("`admin` must be a loopback address: `{address}`");
         let finding = value.error(codes::INVALID_VALUE, message).label("reachable by others");
-        let help = "the admin API does not authenticate callers: listen on 127.0.0.1 or [::1], behind a server that does";
+        let help = "this listener does not authenticate callers: use 127.0.0.1 or [::1], and `api` for operators on the network";
         Err(value.report(finding.help(help)))
     });
     let enrollment = table.optional("enrollment", |value| value.parsed(ADDRESS));
+    let api = table.optional("api", |value| value.parsed(ADDRESS));
     table.finish();
     let default = Listen::default();
     let xds: SocketAddr = xds?.unwrap_or(default.xds);
     let beside_xds = SocketAddr::new(xds.ip(), default.enrollment.port());
     let enrollment = enrollment?.unwrap_or(beside_xds);
-    Ok(Listen { xds, enrollment, admin: admin?.unwrap_or(default.admin) })
+    Ok(Listen { xds, enrollment, admin: admin?.unwrap_or(default.admin), api: api? })
 }
 
 /// `host:port`, where the host is a name or an address, an IPv6 one in brackets.

@@ -5,8 +5,8 @@ use ironmesh_api::{
     BootstrapRequest, BootstrapResponse, EnrolledProxy, RevokeRequest, RevokedProxies,
 };
 use ironmesh_catalog::{
-    Actor, JoinRecord, JournalEntry, JournalKind, JournalOutcome, JournalSubject, PolicyRecord,
-    PolicyRevision, ServiceName, TokenId,
+    Actor, JoinRecord, JournalEntry, JournalKind, JournalOutcome, JournalSubject, OperatorName,
+    PolicyRecord, PolicyRevision, ServiceName, TokenId,
 };
 use jiff::Timestamp;
 
@@ -162,6 +162,18 @@ pub(crate) fn token_change(
     };
     let count = u64::try_from(count).unwrap_or(u64::MAX);
     JournalEntry { count, message, ..entry(principal, JournalKind::Token, error, subject) }
+}
+
+/// A change of the credentials of the operator `name`.
+pub(crate) fn operator_change(
+    principal: &Principal,
+    name: &OperatorName,
+    message: Option<&str>,
+    error: Option<&ApiError>,
+) -> JournalEntry {
+    let subject = JournalSubject { name: Some(name.to_string()), ..JournalSubject::default() };
+    let message = message.map(line);
+    JournalEntry { message, ..entry(principal, JournalKind::Operator, error, subject) }
 }
 
 /// An export of the mesh with its number of records and bytes.

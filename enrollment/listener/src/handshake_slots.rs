@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::limits::ListenerLimits;
 use crate::rate::Rate;
-use crate::sources::Source;
+use crate::sources::ClientSource;
 
 /// The slots of all handshakes.
 pub(crate) struct HandshakeSlots {
@@ -27,10 +27,10 @@ pub(crate) struct HandshakeSlots {
 #[derive(Default)]
 struct State {
     used: usize,
-    used_by_source: BTreeMap<Source, usize>,
-    waiting: BTreeMap<Source, VecDeque<oneshot::Sender<HandshakeSlot>>>,
+    used_by_source: BTreeMap<ClientSource, usize>,
+    waiting: BTreeMap<ClientSource, VecDeque<oneshot::Sender<HandshakeSlot>>>,
     /// The sources of `waiting`, the next one first.
-    rotation: VecDeque<Source>,
+    rotation: VecDeque<ClientSource>,
 }
 
 impl HandshakeSlots {
@@ -45,7 +45,7 @@ impl HandshakeSlots {
     }
 
     /// Waits for a slot. A caller that no longer waits loses nothing.
-    pub(crate) async fn wait(&self, source: Source) -> HandshakeSlot {
+    pub(crate) async fn wait(&self, source: ClientSource) -> HandshakeSlot {
         let (grant, granted) = oneshot::channel();
         {
             let mut state = self.state.lock();
@@ -85,7 +85,7 @@ impl State {
         &mut self,
         most: usize,
         most_of_source: usize,
-    ) -> Option<(Source, oneshot::Sender<HandshakeSlot>)> {
+    ) -> Option<(ClientSource, oneshot::Sender<HandshakeSlot>)> {
         if self.used >= most {
             return None;
         }
@@ -113,7 +113,7 @@ impl State {
 /// A slot for one handshake, released on drop.
 pub(crate) struct HandshakeSlot {
     slots: Arc<HandshakeSlots>,
-    source: Source,
+    source: ClientSource,
 }
 
 impl Drop for HandshakeSlot {
@@ -138,8 +138,8 @@ mod tests {
 
     use super::*;
 
-    fn source(host: u8) -> Source {
-        Source::of(SocketAddr::from(([10, 0, 0, host], 1)))
+    fn source(host: u8) -> ClientSource {
+        ClientSource::of(SocketAddr::from(([10, 0, 0, host], 1)))
     }
 
     fn slots(handshakes: usize, handshakes_per_second: u32) -> Arc<HandshakeSlots> {

@@ -13,5 +13,5 @@ mod tls_listener;
 
 pub use limits::ListenerLimits;
 pub use losses::{ConnectionLoss, ConnectionLosses};
-pub use sources::Source;
+pub use sources::ClientSource;
 pub use tls_listener::{Accepted, TlsCredentials, TlsListener};

@@ -14,14 +14,14 @@ use crate::losses::ConnectionLoss;
 
 /// The addresses of one machine, or of one site behind NAT: an IPv4 address, or an IPv6 network of 64 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Source {
+pub enum ClientSource {
     /// An IPv4 address.
     V4(Ipv4Addr),
     /// The first 64 bits of an IPv6 address.
     V6([u16; 4]),
 }
 
-impl Source {
+impl ClientSource {
     /// The source of a client.
     pub fn of(address: SocketAddr) -> Self {
         match address.ip().to_canonical() {
@@ -34,7 +34,7 @@ impl Source {
     }
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for ClientSource {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::V4(address) => address.fmt(formatter),
@@ -56,7 +56,7 @@ pub(crate) struct ConnectionTable {
 #[derive(Debug, Default)]
 struct OpenConnections {
     total: usize,
-    by_source: BTreeMap<Source, usize>,
+    by_source: BTreeMap<ClientSource, usize>,
 }
 
 impl ConnectionTable {
@@ -65,7 +65,7 @@ impl ConnectionTable {
     }
 
     /// Takes a permit for a connection, unless a limit is reached.
-    pub(crate) fn enter(&self, source: Source) -> Result<ConnectionPermit, ConnectionLoss> {
+    pub(crate) fn enter(&self, source: ClientSource) -> Result<ConnectionPermit, ConnectionLoss> {
         let mut open = self.open.lock();
         if open.total >= self.limits.connections {
             return Err(ConnectionLoss::Full);
@@ -83,7 +83,7 @@ impl ConnectionTable {
 /// A permit for one connection, released on drop.
 pub(crate) struct ConnectionPermit {
     open: Arc<Mutex<OpenConnections>>,
-    source: Source,
+    source: ClientSource,
 }
 
 impl Drop for ConnectionPermit {
@@ -102,7 +102,7 @@ impl Drop for ConnectionPermit {
 /// The recent failures of each source, and the blocks that follow from them.
 pub(crate) struct FailureTable {
     limits: ListenerLimits,
-    by_source: BTreeMap<Source, Failures>,
+    by_source: BTreeMap<ClientSource, Failures>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -126,13 +126,13 @@ impl FailureTable {
         Self { limits, by_source: BTreeMap::new() }
     }
 
-    pub(crate) fn is_blocked(&self, source: Source, now: Instant) -> bool {
+    pub(crate) fn is_blocked(&self, source: ClientSource, now: Instant) -> bool {
         let until = self.by_source.get(&source).and_then(|failures| failures.blocked_until);
         until.is_some_and(|until| now < until)
     }
 
     /// Counts a failure. Returns whether it blocks the source.
-    pub(crate) fn record(&mut self, source: Source, now: Instant) -> bool {
+    pub(crate) fn record(&mut self, source: ClientSource, now: Instant) -> bool {
         if !self.by_source.contains_key(&source) {
             self.make_space(now);
         }
@@ -157,7 +157,7 @@ impl FailureTable {
         }
         self.by_source.retain(|_, failures| !failures.has_ended(now));
         if self.by_source.len() >= self.limits.sources {
-            let by_age = |(_, failures): &(&Source, &Failures)| {
+            let by_age = |(_, failures): &(&ClientSource, &Failures)| {
                 (failures.blocked_until.is_some(), failures.since)
             };
             let oldest = self.by_source.iter().min_by_key(by_age).map(|(source, _)| *source);
@@ -172,8 +172,8 @@ impl FailureTable {
 mod tests {
     use super::*;
 
-    fn source(text: &str) -> Source {
-        Source::of(SocketAddr::new(text.parse().unwrap(), 1))
+    fn source(text: &str) -> ClientSource {
+        ClientSource::of(SocketAddr::new(text.parse().unwrap(), 1))
     }
 
     #[test]

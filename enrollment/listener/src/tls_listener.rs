@@ -21,7 +21,7 @@ use crate::handshake_slots::HandshakeSlots;
 use crate::limits::ListenerLimits;
 use crate::losses::{ConnectionLoss, ConnectionLosses};
 use crate::rate::Rate;
-use crate::sources::{ConnectionTable, FailureTable, Source};
+use crate::sources::{ClientSource, ConnectionTable, FailureTable};
 
 /// The pause after a failed accept, such as for too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -58,7 +58,7 @@ pub struct Accepted<C> {
     /// The client's address.
     pub address: SocketAddr,
     /// The client's source, to which its failures are charged.
-    pub source: Source,
+    pub source: ClientSource,
     /// The credentials of the handshake.
     pub credentials: Arc<C>,
 }
@@ -140,7 +140,7 @@ impl<C: TlsCredentials> TlsListener<C> {
             };
             let now = Instant::now();
             rate.take(now);
-            let source = Source::of(address);
+            let source = ClientSource::of(address);
             // Closed at once: sending a reason would need a handshake, which is the cost to avoid.
             if self.failures.lock().is_blocked(source, now) {
                 self.losses.count(ConnectionLoss::Blocked);
@@ -163,7 +163,7 @@ impl<C: TlsCredentials> TlsListener<C> {
 
     /// The connection after its handshake; none if that failed.
     async fn handshake(&self, stream: TcpStream, address: SocketAddr) -> Option<Accepted<C>> {
-        let source = Source::of(address);
+        let source = ClientSource::of(address);
         // Without it, the connection is only slower.
         let _ = stream.set_nodelay(true);
         let credentials = Arc::clone(&self.credentials.borrow());
@@ -184,7 +184,7 @@ impl<C: TlsCredentials> TlsListener<C> {
         &self,
         tls: Arc<ServerConfig>,
         stream: TcpStream,
-        source: Source,
+        source: ClientSource,
     ) -> Result<TlsStream<TcpStream>, Failed> {
         let time = self.limits.handshake_time;
         let hello = timeout(time, LazyConfigAcceptor::new(Acceptor::default(), stream)).await;
@@ -208,13 +208,13 @@ impl<C: TlsCredentials> TlsListener<C> {
     }
 
     /// Counts a connection that had no request in time, which is the cheapest flood, as a failure of its source.
-    pub fn no_request(&self, source: Source) {
+    pub fn no_request(&self, source: ClientSource) {
         self.losses.count(ConnectionLoss::NoRequest);
         self.charge(source, "no valid request in time");
     }
 
     /// Counts a failure of a source, which may block it.
-    pub fn charge(&self, source: Source, reason: &str) {
+    pub fn charge(&self, source: ClientSource, reason: &str) {
         if self.failures.lock().record(source, Instant::now()) {
             let block_seconds = self.limits.block.as_secs();
             tracing::warn!(

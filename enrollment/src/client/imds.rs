@@ -2,7 +2,7 @@
 //!
 //! Requests never leave the machine or its host: the address is fixed, no proxy is used, and nothing is followed.
 //!
-//! Source: Azure Instance Metadata Service, "attested data" and "errors and debugging".
+//! ClientSource: Azure Instance Metadata Service, "attested data" and "errors and debugging".
 
 use std::error::Error;
 use std::fmt;

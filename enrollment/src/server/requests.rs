@@ -30,12 +30,12 @@ use crate::api::{
     ReportedApplication, ServiceCertificateRequest, ServingAnswer, ServingReport, TrafficReport,
 };
 use crate::possession;
-use ironmesh_listener::Source;
+use ironmesh_listener::ClientSource;
 
 /// A connected client.
 pub(super) struct Client {
     pub(super) address: SocketAddr,
-    pub(super) source: Source,
+    pub(super) source: ClientSource,
     /// Its certificate in DER, which the TLS handshake has verified.
     pub(super) certificate: Option<Vec<u8>>,
     /// The credentials of its handshake.

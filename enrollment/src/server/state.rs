@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ironmesh_listener::{Source, TlsListener};
+use ironmesh_listener::{ClientSource, TlsListener};
 use tokio::sync::{Semaphore, watch};
 
 use super::counters::EnrollmentCounters;
@@ -48,7 +48,7 @@ impl ListenerState {
     }
 
     /// Counts a failure of a source, which may block it.
-    pub(super) fn charge(&self, source: Source, reason: &str) {
+    pub(super) fn charge(&self, source: ClientSource, reason: &str) {
         self.listener.charge(source, reason);
     }
 }

@@ -12,7 +12,7 @@ pub(super) async fn list(
     arguments: &TokenListArguments,
     format: OutputFormat,
 ) -> anyhow::Result<()> {
-    let mut list = ResolvedSettings::load(&arguments.config)?.client().tokens().await?;
+    let mut list = ResolvedSettings::connect(&arguments.config)?.client().tokens().await?;
     let TokenListArguments { service, state, .. } = arguments;
     list.tokens.retain(|token| {
         service.as_ref().is_none_or(|service| token.services.contains(service))

@@ -1,0 +1,192 @@
+//! The access of operators: issues and revokes their credentials, and records each in the journal.
+
+use std::time::Duration;
+
+use ironmesh_admin::{
+    ApiError, Authenticated, Identity, OperatorAccess, PresentedCredential, Principal,
+};
+use ironmesh_api::{
+    CredentialRequest, IssuedCredential, MAX_CREDENTIAL_LIFETIME, OperatorList, OperatorView,
+    RevokeOperatorRequest,
+};
+use ironmesh_catalog::text::chain;
+use ironmesh_catalog::{CredentialKind, OperatorCredential, OperatorName, Revocation, Secret};
+use ironmesh_cert::{BearerToken, IssueError, MachineRequest, RequestError, TokenUsage};
+use jiff::{SignedDuration, Timestamp};
+
+use super::{RunningControlPlane, check_lines};
+use crate::journal;
+use crate::operators::LastAdmin;
+
+impl OperatorAccess for RunningControlPlane {
+    fn operators(&self) -> OperatorList {
+        let now = Timestamp::now();
+        let operators = self.operators.list();
+        OperatorList {
+            operators: operators.iter().map(|record| OperatorView::new(record, now)).collect(),
+        }
+    }
+
+    fn issue_credential(
+        &self,
+        principal: &Principal,
+        request: &CredentialRequest,
+    ) -> Result<IssuedCredential, ApiError> {
+        let result = self.new_credential(principal, request);
+        let message = result.as_ref().ok().map(|issued| {
+            let kind = if issued.token.is_some() { "token" } else { "certificate" };
+            format!(
+                "{kind} {} with role {}, expires {:.0}",
+                issued.id, issued.role, issued.expires_at
+            )
+        });
+        let error = result.as_ref().err();
+        let entry = journal::operator_change(principal, &request.name, message.as_deref(), error);
+        self.journal.record_and_wait(entry);
+        result
+    }
+
+    fn revoke_operator(
+        &self,
+        principal: &Principal,
+        name: &OperatorName,
+        request: &RevokeOperatorRequest,
+    ) -> Result<OperatorView, ApiError> {
+        let result = self.withdraw_credentials(principal, name, request);
+        let what = request.credential.as_deref().unwrap_or("all credentials");
+        let reason = request.reason.as_deref().unwrap_or("no reason given");
+        let message = format!("revoked {what}: {reason}");
+        let error = result.as_ref().err();
+        let entry = journal::operator_change(principal, name, Some(&message), error);
+        self.journal.record_and_wait(entry);
+        result
+    }
+
+    fn authenticate(&self, presented: &PresentedCredential<'_>) -> Result<Authenticated, ApiError> {
+        self.operators.authenticate(presented, Timestamp::now())
+    }
+}
+
+impl RunningControlPlane {
+    /// Issues a credential. Blocks on the store.
+    fn new_credential(
+        &self,
+        principal: &Principal,
+        request: &CredentialRequest,
+    ) -> Result<IssuedCredential, ApiError> {
+        if !(1..=MAX_CREDENTIAL_LIFETIME).contains(&request.lifetime) {
+            let days = MAX_CREDENTIAL_LIFETIME / 86_400;
+            return Err(ApiError::BadRequest(format!(
+                "a credential is valid for 1 second to {days} days"
+            )));
+        }
+        let now = Timestamp::now();
+        let made = match &request.certificate_request {
+            Some(csr) => self.certificate(request, csr, now),
+            None => token(request, now),
+        };
+        let NewCredential { id, kind, expires_at, certificate, token } = made?;
+        let credential = OperatorCredential {
+            id: id.clone(),
+            kind,
+            issued_at: now,
+            expires_at,
+            issued_by: issuer(principal),
+            revoked: None,
+        };
+        // A credential that is not stored can not be used, and nobody has it.
+        self.operators.add(&request.name, request.role, &credential)?;
+        Ok(IssuedCredential {
+            name: request.name.clone(),
+            role: request.role,
+            id,
+            expires_at,
+            certificate,
+            token,
+            roots: self.authority.lock().trust_bundle().roots,
+            control_plane: self.mesh.trust_domain.control_plane().0,
+            servers: self
+                .api_address
+                .map(|address| self.xds_addresses.of_enrollment(address))
+                .unwrap_or_default(),
+        })
+    }
+
+    fn certificate(
+        &self,
+        request: &CredentialRequest,
+        csr: &str,
+        now: Timestamp,
+    ) -> Result<NewCredential, ApiError> {
+        let invalid = |error: &RequestError| ApiError::BadRequest(chain(error));
+        let csr = MachineRequest::parse(csr).map_err(|error| invalid(&error))?;
+        let lifetime = Duration::from_secs(request.lifetime);
+        let issued = self
+            .authority
+            .lock()
+            .issue_operator_certificate(csr.pem(), &request.name, lifetime, now)
+            .map_err(|error| match error {
+                IssueError::Request(error) => invalid(&error),
+                other => ApiError::Internal(chain(&other)),
+            })?;
+        Ok(NewCredential {
+            id: issued.serial,
+            kind: CredentialKind::Certificate,
+            expires_at: issued.not_after,
+            certificate: Some(issued.chain),
+            token: None,
+        })
+    }
+
+    /// Revokes credentials. Blocks on the store.
+    fn withdraw_credentials(
+        &self,
+        principal: &Principal,
+        name: &OperatorName,
+        request: &RevokeOperatorRequest,
+    ) -> Result<OperatorView, ApiError> {
+        check_lines(&[&request.reason])?;
+        let now = Timestamp::now();
+        let revocation = Revocation::by_operator(now, request.reason.clone());
+        let last_admin = match principal.identity {
+            Identity::User { .. } => LastAdmin::MayGo,
+            Identity::Local | Identity::Operator { .. } => LastAdmin::Stays,
+        };
+        let id = request.credential.as_deref();
+        let record = self.operators.revoke(name, id, &revocation, last_admin)?;
+        Ok(OperatorView::new(&record, now))
+    }
+}
+
+/// A credential that is not stored yet.
+struct NewCredential {
+    id: String,
+    kind: CredentialKind,
+    expires_at: Timestamp,
+    certificate: Option<String>,
+    token: Option<Secret>,
+}
+
+fn token(request: &CredentialRequest, now: Timestamp) -> Result<NewCredential, ApiError> {
+    let token = BearerToken::generate(TokenUsage::Operator)
+        .map_err(|_| ApiError::Internal("no random bytes for a token".to_owned()))?;
+    let lifetime = i64::try_from(request.lifetime).unwrap_or(i64::MAX);
+    Ok(NewCredential {
+        id: token.id().to_string(),
+        kind: CredentialKind::Token { secret_hash: token.secret_hash() },
+        expires_at: now + SignedDuration::from_secs(lifetime),
+        certificate: None,
+        token: Some(token.text()),
+    })
+}
+
+/// Who issues a credential, as lists show it.
+fn issuer(principal: &Principal) -> String {
+    match &principal.identity {
+        Identity::User { uid: Some(uid) } => {
+            journal::user_name(*uid).unwrap_or_else(|| format!("uid {uid}"))
+        }
+        Identity::User { uid: None } | Identity::Local => "unknown".to_owned(),
+        Identity::Operator { name, .. } => name.to_string(),
+    }
+}
