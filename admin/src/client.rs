@@ -35,6 +35,7 @@ use exchange::{broken, decode};
 use ironmesh_api::AuditView;
 use ironmesh_api::CertificateList;
 use ironmesh_api::TrafficView;
+use ironmesh_api::VersionReport;
 use ironmesh_api::{AcceptRemovalRequest, AcceptedRemoval};
 use ironmesh_api::{AcceptedEndpoints, EndpointList};
 use ironmesh_api::{Applied, ApplyRequest, MAX_APPLY, apply_too_large};
@@ -47,6 +48,7 @@ use ironmesh_api::{ConvergenceView, WaitAnswer, WaitRequest};
 use ironmesh_api::{
     CredentialRequest, IssuedCredential, OperatorList, OperatorView, RevokeOperatorRequest,
 };
+use ironmesh_api::{CordonChange, CordonRequest, CordonResult};
 use ironmesh_api::{JournalPage, MAX_JOURNAL_PAGE};
 use ironmesh_api::{MAX_PROXY_PAGE, ProxyPage, ProxyQuery};
 use ironmesh_api::{Plan, PlanRequest};
@@ -187,6 +189,21 @@ impl Client {
         request: &ServicesRequest,
     ) -> Result<ChangedServices, ClientError> {
         self.long_call(&format!("/v1/proxies/{id}/services"), request).await
+    }
+
+    /// Cordons, drains or uncordons the proxy with this name, or whose UUID is or begins with `id`. Waits for its callers.
+    pub async fn change_cordon(
+        &self,
+        id: &str,
+        change: CordonChange,
+        request: &CordonRequest,
+    ) -> Result<CordonResult, ClientError> {
+        self.long_call(&format!("/v1/proxies/{id}/{}", change.word()), request).await
+    }
+
+    /// The versions of all proxies in use.
+    pub async fn versions(&self) -> Result<VersionReport, ClientError> {
+        self.call::<(), _>(Method::GET, "/v1/versions", None).await
     }
 
     /// The endpoints of a service, or of all.

@@ -6,6 +6,7 @@
 mod access;
 mod connections;
 mod control_plane;
+mod cordons;
 mod error;
 mod export;
 mod handlers;
@@ -16,6 +17,7 @@ mod principal;
 mod routes;
 #[cfg(test)]
 mod tests;
+mod versions;
 mod work_queues;
 
 use std::io;
@@ -38,6 +40,7 @@ use tracing::Instrument;
 pub use access::{Authenticated, OperatorAccess, PresentedCredential};
 pub use control_plane::{Cancellation, ControlPlane, NextChange, WriteExport};
 pub use error::ApiError;
+use cordons::CordonWaits;
 use export::Exports;
 use handlers::Waits;
 pub use operations::Operation;
@@ -71,6 +74,7 @@ impl AdminApi {
             .router()
             .layer(Extension(WorkQueues::default()))
             .layer(Extension(Waits::default()))
+            .layer(Extension(CordonWaits::default()))
             .layer(Extension(Exports::default()))
             .layer(middleware::from_fn(in_span))
             .with_state(Arc::clone(&control_plane));

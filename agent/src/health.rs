@@ -31,6 +31,7 @@ use jiff::Timestamp;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::activity::AgentState;
+use crate::drain::DrainFollower;
 use crate::error::AgentError;
 use crate::machine_folder::ProxyFiles;
 use crate::settings::AgentSettings;
@@ -41,6 +42,9 @@ use table::ProbeTable;
 
 /// The least time between two reports.
 const LEAST_GAP: Duration = Duration::from_secs(1);
+
+/// The time until the next report after an order was carried out.
+const ORDERED_GAP: Duration = Duration::from_secs(2);
 
 /// The waits after failures.
 const LEAST_WAIT: Duration = Duration::from_secs(1);
@@ -73,12 +77,18 @@ pub(crate) async fn report_health(settings: &AgentSettings, state: &AgentState) 
     let mut probes = ProbeTable::new(settings, address, state.clone());
     let mut traffic = TrafficReader::new(settings);
     let mut reconnects = Reconnects::default();
+    let mut drain = DrainFollower::new(settings);
     let mut backoff = Backoff::new(LEAST_WAIT, MOST_WAIT);
     let mut is_failing = false;
     loop {
         traffic.read_if_due().await;
         let sent_at = Instant::now();
-        let report = within_bounds(HealthReport { traffic: traffic.report(), ..probes.report() });
+        let report = within_bounds(HealthReport {
+            traffic: traffic.report(),
+            agent_version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+            drain: drain.report().await,
+            ..probes.report()
+        });
         let (next, spread) = match send(settings, &report).await {
             Ok(answer) => {
                 backoff.reset();
@@ -90,6 +100,11 @@ pub(crate) async fn report_health(settings: &AgentSettings, state: &AgentState) 
                     traffic.acknowledged();
                 }
                 traffic.set_interval(answer.traffic_in_seconds.map(Duration::from_secs));
+                let interval = if drain.follow(answer.drain).await {
+                    interval.min(ORDERED_GAP)
+                } else {
+                    interval
+                };
                 (sent_at + interval, interval / RECONNECT_SHARE)
             }
             Err(error) => {

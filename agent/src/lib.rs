@@ -19,6 +19,7 @@
 mod activity;
 mod certificates;
 mod control_plane;
+mod drain;
 mod due;
 mod error;
 mod health;

@@ -200,6 +200,9 @@ fn proxy_certificate(
 /// What is wrong by the report of the supervisor.
 fn supervisor_problem(status: &SupervisorStatus) -> Option<String> {
     let error = status.last_error.as_deref();
+    if status.state == EnvoyState::Drained {
+        return Some("Envoy is drained by an order of the control plane: `ironmesh proxy uncordon` there starts it again".to_owned());
+    }
     let Some(envoy) = &status.envoy else {
         return (status.state == EnvoyState::Restarting).then(|| {
             format!("the supervisor starts Envoy again, because {}", error.unwrap_or("it exited"))
@@ -254,6 +257,11 @@ async fn ask(
     }
     if let Some(since) = status.leaving_since {
         problems.push(format!("the proxy leaves the mesh since {since:.0}: callers do not use it"));
+    }
+    if let Some(since) = status.cordoned_since {
+        problems.push(format!(
+            "an operator cordoned or drained the proxy at {since:.0}: callers do not use it"
+        ));
     }
     Some(status)
 }

@@ -136,5 +136,8 @@ pub const CERTIFICATE_NEWER_THAN_STATE: Code = Code(743);
 /// The Azure machine of a proxy requested another enrollment, and Azure has not reimaged it.
 pub const AZURE_MACHINE_JOINS_AGAIN: Code = Code(744);
 
+/// Proxies run an Envoy or an agent that is older than this version supports.
+pub const PROXY_BELOW_MINIMUM: Code = Code(754);
+
 /// Two ingress rules collide: a proxy cannot distinguish their callers.
 pub const INGRESS_COLLISION: Code = Code(633);

@@ -81,6 +81,10 @@ pub enum JournalKind {
     Services,
     /// The leave of a proxy, or its return.
     Leave,
+    /// The cordon of a proxy, or its end.
+    Cordon,
+    /// The order to drain a proxy.
+    Drain,
     /// The revocation of a proxy.
     Revoke,
     /// A changed policy folder.
@@ -105,13 +109,15 @@ pub enum JournalKind {
 
 impl JournalKind {
     /// All kinds.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::Enroll,
         Self::Claim,
         Self::Token,
         Self::Renew,
         Self::Services,
         Self::Leave,
+        Self::Cordon,
+        Self::Drain,
         Self::Revoke,
         Self::Policy,
         Self::Push,
@@ -137,6 +143,8 @@ impl JournalKind {
             Self::Renew => "renew",
             Self::Services => "services",
             Self::Leave => "leave",
+            Self::Cordon => "cordon",
+            Self::Drain => "drain",
             Self::Revoke => "revoke",
             Self::Policy => "policy",
             Self::Push => "push",

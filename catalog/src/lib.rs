@@ -111,10 +111,11 @@ pub use policy_record::{PolicyPin, PolicyRecord};
 pub use policy_upstream::{PolicyUpstream, PortReference};
 pub use port_range::PortRange;
 pub use proxy::{
-    AzureBinding, CertificateRecognition, CertificateSource, CertificateState, HostUpstream,
-    IssuedCertificate, IssuedWorkloadCertificate, JoinRecord, KeyHash, LogFolder, NodeMetadata,
-    OutsideAuthority, OutsideHost, Participation, PresentedCertificate, Proxy, ProxyCredentials,
-    ProxyId, ProxyKind, Revocation, RevocationCause, TooManyCertificates, Upstream,
+    AzureBinding, CertificateRecognition, CertificateSource, CertificateState, Cordon, CordonMode,
+    Drain, HostUpstream, IssuedCertificate, IssuedWorkloadCertificate, JoinRecord, KeyHash,
+    LogFolder, MachineDrain, MachineDrainState, NodeMetadata, OutsideAuthority, OutsideHost,
+    Participation, PresentedCertificate, Proxy, ProxyCredentials, ProxyId, ProxyKind,
+    ProxyVersions, Revocation, RevocationCause, TooManyCertificates, Upstream,
     WorkloadCertificates,
 };
 pub use proxy_name::ProxyName;

@@ -2,9 +2,11 @@
 //!
 //! This module owns the facts about one proxy. It never decides whether callers use its endpoints.
 
+mod cordon;
 pub mod credentials;
 mod node_metadata;
 mod outside;
+mod versions;
 mod workload_certificates;
 
 use std::collections::BTreeSet;
@@ -25,11 +27,13 @@ use crate::proxy_name::ProxyName;
 use crate::token_id::TokenId;
 use crate::unknown_fields::UnknownFields;
 
+pub use cordon::{Cordon, CordonMode, Drain, MachineDrain, MachineDrainState};
 pub use credentials::{
     CertificateRecognition, IssuedCertificate, KeyHash, PresentedCertificate, ProxyCredentials,
 };
 pub use node_metadata::{CertificateSource, LogFolder, NodeMetadata, Upstream};
 pub use outside::{HostUpstream, OutsideAuthority, OutsideHost};
+pub use versions::ProxyVersions;
 pub use workload_certificates::{
     IssuedWorkloadCertificate, TooManyCertificates, WorkloadCertificates,
 };
@@ -143,9 +147,15 @@ pub struct JoinRecord {
     /// Where its Envoy gets its service certificates from, by its newest xDS connection.
     #[serde(default, skip_serializing_if = "CertificateSource::is_default")]
     pub certificates: CertificateSource,
+    /// The versions of its programs, by its newest connection and the newest report of its agent.
+    #[serde(default, skip_serializing_if = "ProxyVersions::is_empty")]
+    pub versions: ProxyVersions,
     /// Its revocation, if it is revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked: Option<Revocation>,
+    /// The cordon by which an operator has taken it out of service, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cordon: Option<Cordon>,
     /// Since when it is unreachable: its xDS stream has been lost for 60 seconds outside a mass disconnect.
     #[serde(rename = "suspect_since", default, skip_serializing_if = "Option::is_none")]
     pub unreachable_since: Option<Timestamp>,
@@ -310,7 +320,9 @@ impl JoinRecord {
             participation: Participation::default(),
             ports_without_backend: Participation::default(),
             certificates: CertificateSource::default(),
+            versions: ProxyVersions::default(),
             revoked: None,
+            cordon: None,
             unreachable_since: None,
             unknown: UnknownFields::default(),
         }
@@ -327,7 +339,7 @@ impl JoinRecord {
     }
 
     /// The services of which callers may see the difference between two records of one proxy. Its service certificates
-    /// are visible to none, and its progress with a port only to callers of that service.
+    /// and versions are visible to none, and its progress with a port only to callers of that service.
     pub(crate) fn services_that_differ(&self, other: &Self) -> BTreeSet<ServiceName> {
         let same = Self {
             workload_certificates: other.workload_certificates.clone(),
@@ -335,6 +347,7 @@ impl JoinRecord {
             refused: other.refused.clone(),
             participation: other.participation.clone(),
             ports_without_backend: other.ports_without_backend.clone(),
+            versions: other.versions.clone(),
             ..self.clone()
         };
         if same != *other {

@@ -57,8 +57,8 @@ pub struct Mesh {
 /// The join records of all proxies that are connected or can connect.
 pub type Records = OrdMap<ProxyId, Arc<JoinRecord>>;
 
-/// The proxies that leave the mesh, each with the time since which it does. They stay participants, and callers send
-/// them no new requests.
+/// The proxies that leave the mesh, or that operators have cordoned, each with the time since which it is so. They stay
+/// participants, and callers send them no new requests.
 pub type LeavingProxies = OrdMap<ProxyId, Timestamp>;
 
 /// Whether both have the same proxies, whatever their records contain. If one is derived from the other, the cost

@@ -39,8 +39,8 @@ pub(crate) use policy::{
     RollbackArguments, SourceMesh, WaitArguments, WaitLimits, WaitOption,
 };
 pub(crate) use proxy::{
-    BootstrapArguments, ListArguments, ProxyCommand, RevokeArguments, SetServicesArguments,
-    ShowArguments,
+    BootstrapArguments, CordonArguments, ListArguments, ProxyCommand, RevokeArguments,
+    SetServicesArguments, ShowArguments, VersionsArguments,
 };
 pub(crate) use store::{
     StoreCommand, StoreExportArguments, StoreImportArguments, StoreInitArguments,

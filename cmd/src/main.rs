@@ -30,6 +30,7 @@ use cli::{
     AgentCommand, AzureCommand, Cli, Command, EnvoyCommand, ManArguments, ProviderCommand,
     ProxyCommand,
 };
+use ironmesh_api::CordonChange;
 use ironmesh_terminal::manual;
 use ironmesh_terminal::stdout::out;
 use tokio::runtime::Builder;
@@ -86,6 +87,18 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         }
         Command::Proxy(ProxyCommand::Revoke(arguments)) => {
             runtime.block_on(proxy::revoke(arguments, output))
+        }
+        Command::Proxy(ProxyCommand::Cordon(arguments)) => {
+            runtime.block_on(proxy::cordon(arguments, CordonChange::Cordon, output))
+        }
+        Command::Proxy(ProxyCommand::Uncordon(arguments)) => {
+            runtime.block_on(proxy::cordon(arguments, CordonChange::Uncordon, output))
+        }
+        Command::Proxy(ProxyCommand::Drain(arguments)) => {
+            runtime.block_on(proxy::cordon(arguments, CordonChange::Drain, output))
+        }
+        Command::Proxy(ProxyCommand::Versions(arguments)) => {
+            runtime.block_on(proxy::versions(&arguments, output))
         }
         Command::Proxy(ProxyCommand::Token(arguments)) => {
             runtime.block_on(proxy::token(*arguments, cli.output))

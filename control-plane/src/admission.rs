@@ -83,6 +83,10 @@ impl Admission for ProxyAdmission {
             ));
         }
         if let Some(version) = node.envoy_version.filter(|version| *version < OLDEST_ENVOY) {
+            // The report of versions names it.
+            if let Err(error) = self.register.record_envoy_version(id, &version.to_string()) {
+                tracing::error!(proxy = %id, error = chain(&error), "cannot record the version of an Envoy");
+            }
             return reject(format!(
                 "Envoy {version} is too old: upgrade it to {OLDEST_ENVOY} or later"
             ));

@@ -2,6 +2,7 @@
 
 mod certificates;
 mod convergence;
+mod cordons;
 mod endpoints;
 mod enrollment;
 mod operators;
@@ -23,14 +24,15 @@ use ironmesh_analysis::verdict::{
 use ironmesh_api::{
     AcceptRemovalRequest, AcceptedEndpoints, AcceptedRemoval, Applied, ApplyRequest, AuditView,
     BootstrapRequest, BootstrapResponse, CertificateList, ChangedServices, ConvergenceView,
-    CreatedTokens, EndpointList, FindingView, HandshakesView, JournalPage, MAX_REASON,
-    PeerControlPlane, Plan, PlanRequest, PolicyView, ProxyConfig, ProxyDetail, ProxyPage,
-    ProxyQuery, Readiness, RejectedAddress, RejectedHandshake, RevisionList, RevisionView,
-    RevokeRequest, RevokeTokenRequest, RevokedProxies, RollbackRequest, RolledBack,
-    ServicesRequest, TokenList, TokenRequest, TokenView, TrafficView, WaitAnswer, WaitRequest,
+    CordonChange, CordonRequest, CordonResult, CreatedTokens, EndpointList, FindingView,
+    HandshakesView, JournalPage, MAX_REASON, PeerControlPlane, Plan, PlanRequest, PolicyView,
+    ProxyConfig, ProxyDetail, ProxyPage, ProxyQuery, Readiness, RejectedAddress, RejectedHandshake,
+    RevisionList, RevisionView, RevokeRequest, RevokeTokenRequest, RevokedProxies, RollbackRequest,
+    RolledBack, ServicesRequest, TokenList, TokenRequest, TokenView, TrafficView, VersionReport,
+    WaitAnswer, WaitRequest,
 };
 use ironmesh_catalog::{
-    DriverName, Finding, JournalKind, JournalQuery, Mesh, PolicyRecord, PolicyRevision,
+    DriverName, Finding, JournalKind, JournalQuery, Mesh, PolicyRecord, PolicyRevision, ProxyId,
     ServiceName, TokenId,
 };
 use ironmesh_cert::Authority;
@@ -57,8 +59,10 @@ use super::register::Register;
 use super::sidecars::SidecarServers;
 use super::traffic_table::TrafficTable;
 use super::transfer::Exporter;
+use super::versions;
 use ironmesh_catalog::text::chain;
 pub(crate) use plan::Planning;
+pub(crate) use proxy_list::natural_key;
 
 /// The running control plane, as the admin API serves it.
 #[derive(Debug)]
@@ -425,6 +429,24 @@ impl ControlPlane for RunningControlPlane {
 
     fn journal(&self, query: &JournalQuery) -> Result<JournalPage, ApiError> {
         self.journal.page(query)
+    }
+
+    fn change_cordon(
+        &self,
+        principal: &Principal,
+        id: &str,
+        change: CordonChange,
+        request: &CordonRequest,
+    ) -> Result<CordonResult, ApiError> {
+        self.set_cordon(principal, id, change, request)
+    }
+
+    fn cordon_state(&self, id: ProxyId) -> Result<CordonResult, ApiError> {
+        self.state_of_cordon(id)
+    }
+
+    fn versions(&self) -> VersionReport {
+        versions::report(&self.register.records())
     }
 }
 

@@ -60,6 +60,7 @@ pub(crate) use alarms::{Alarms, CertificateAlarm};
 pub(crate) use attestation::AttestationTrust;
 pub(crate) use azure::AzureJoins;
 pub(crate) use checks::{check_address, check_known_as, check_services};
+pub(crate) use health::{ORDERED_INTERVAL, report_interval};
 use ironmesh_catalog::text::chain;
 pub(crate) use tokens::TokenTable;
 

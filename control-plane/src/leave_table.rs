@@ -1,14 +1,17 @@
-//! The leave table: the proxies that leave the mesh, each with the end of its mark.
+//! The leave table: the proxies to which callers send no new requests, because they leave the mesh or are cordoned.
 //!
-//! It is the one writer of these marks, which are in memory (docs/decisions/0066). A leave request sets a mark. It ends
+//! It is the one writer of these marks. Those of leaves are in memory (docs/decisions/0066), each with its end. Those of
+//! cordons follow the join records, and nothing else ends them (docs/decisions/0098): a proxy may have both marks. A leave request sets a mark. It ends
 //! by a request of the proxy, when a new Envoy is connected and configured, when the proxy is not in use any more, and after
 //! [`MARK_LIFETIME`] if an Envoy is connected. A machine that has stopped stays marked. The table never decides what
 //! callers get: the reconciler puts the marks into each snapshot.
 
+mod cordons;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use ironmesh_catalog::{LeavingProxies, ProxyId};
+use ironmesh_catalog::{LeavingProxies, ProxyId, Records};
 use ironmesh_xds_server::ClientChange;
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -32,7 +35,8 @@ pub(crate) struct LeaveTable {
 
 #[derive(Debug, Default)]
 struct Marks {
-    since: LeavingProxies,
+    /// The begins of the leaves.
+    since: BTreeMap<ProxyId, Timestamp>,
     details: BTreeMap<ProxyId, Details>,
     /// The same marks by their ends.
     ends: BTreeSet<(Instant, ProxyId)>,
@@ -40,6 +44,20 @@ struct Marks {
     ended: BTreeMap<ProxyId, Timestamp>,
     /// The proxies whose marks have ended here since [`LeaveTable::take_ended`].
     newly_ended: BTreeSet<ProxyId>,
+    cordons: BTreeMap<ProxyId, CordonMark>,
+    /// The records by which the cordons were set last.
+    records: Records,
+    /// All proxies with a mark, each since its first one.
+    marked: LeavingProxies,
+}
+
+/// The mark of a cordoned proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CordonMark {
+    /// Since when it is cordoned.
+    pub(crate) since: Timestamp,
+    /// The number of the change that has set the mark.
+    pub(crate) change: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -90,6 +108,7 @@ impl LeaveTable {
         };
         marks.set(id, details);
         let since = *marks.since.entry(id).or_insert(now);
+        marks.combine(id);
         LeaveMark { since, change, is_new: known.is_none() }
     }
 
@@ -121,6 +140,7 @@ impl LeaveTable {
             // Both control planes got the request: the earlier mark is that of both.
             (Some((own, _)), Some(since)) if since < own => {
                 marks.since.insert(id, since);
+                marks.combine(id);
             }
             (None, Some(since)) if marks.ended.get(&id) != Some(&since) => {
                 let change = self.next_change();
@@ -130,6 +150,7 @@ impl LeaveTable {
                     Details { change, ends, process_starts, is_back, is_connected, is_adopted };
                 marks.set(id, details);
                 marks.since.insert(id, since);
+                marks.combine(id);
             }
             _ => {}
         }
@@ -143,7 +164,7 @@ impl LeaveTable {
         newly.into_iter().filter_map(|id| Some((id, *marks.ended.get(&id)?))).collect()
     }
 
-    /// All marks, each with its begin and the number of its change.
+    /// All leaves, each with its begin and the number of its change.
     pub(super) fn all(&self) -> Vec<(ProxyId, Timestamp, u64)> {
         let marks = self.marks.lock();
         let all = marks.details.iter();
@@ -230,10 +251,10 @@ impl LeaveTable {
         self.marks.lock().ends.first().map(|(ends, _)| *ends)
     }
 
-    /// The proxies that leave, and the number of the newest change.
+    /// The proxies with a mark, and the number of the newest change.
     pub(super) fn current(&self) -> (LeavingProxies, u64) {
         let marks = self.marks.lock();
-        (marks.since.clone(), *self.changes.borrow())
+        (marks.marked.clone(), *self.changes.borrow())
     }
 
     /// Since when a proxy leaves; none if it does not.
@@ -253,6 +274,7 @@ impl LeaveTable {
             marks.ended.insert(id, since);
             marks.newly_ended.insert(id);
         }
+        marks.combine(id);
         self.next_change();
         true
     }
@@ -265,6 +287,15 @@ impl LeaveTable {
 }
 
 impl Marks {
+    /// Shows the marks of a proxy as one.
+    fn combine(&mut self, id: ProxyId) {
+        let cordoned = self.cordons.get(&id).map(|cordon| cordon.since);
+        match self.since.get(&id).copied().into_iter().chain(cordoned).min() {
+            Some(first) => self.marked.insert(id, first),
+            None => self.marked.remove(&id),
+        };
+    }
+
     fn set(&mut self, id: ProxyId, details: Details) {
         if let Some(known) = self.details.insert(id, details) {
             self.ends.remove(&(known.ends, id));

@@ -43,6 +43,7 @@ mod stores;
 mod test_disk;
 mod traffic_table;
 mod transfer;
+mod versions;
 
 pub use admission::OLDEST_ENVOY;
 pub use ironmesh_store_etcd::Initialized as InitializedStore;

@@ -1,6 +1,8 @@
 //! `/metrics` in the OpenMetrics format. Each number is read from its owner when it is requested: no second copy can
 //! differ from the state.
 
+mod fleet;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -131,6 +133,7 @@ impl Collector for Sources {
         let help = "Reports of Envoys about the health of their applications, by outcome";
         by_reason(&mut encoder, "health_reports", help, &reports)?;
         synced(&mut encoder, &convergence)?;
+        fleet::encode(&mut encoder, &self.register)?;
         endpoints(&mut encoder, &self.feeds.endpoints.borrow())?;
         would_deny(&mut encoder, &self.audit)
     }

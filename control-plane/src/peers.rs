@@ -43,6 +43,9 @@ const PUBLISH_INTERVAL: Duration = Duration::from_millis(500);
 /// How often denied calls by new callers are published. Changed counts are published less often.
 const AUDIT_INTERVAL: Duration = Duration::from_secs(5);
 
+/// The name of the peers while nothing is known of them.
+const UNKNOWN_PEERS: &str = "unknown, since etcd cannot be used";
+
 /// The longest wait for etcd at the shutdown.
 const LONGEST_WITHDRAWAL: Duration = Duration::from_secs(2);
 
@@ -99,6 +102,14 @@ impl Peers {
         self.is_current() && self.received.lock().have_acked_leave(id, since)
     }
 
+    /// The host names of the peers of which some caller has not ACKed the cordon of a proxy that began then.
+    pub(crate) fn pending_cordon(&self, id: ProxyId, since: Timestamp) -> Vec<String> {
+        if !self.is_current() {
+            return vec![UNKNOWN_PEERS.to_owned()];
+        }
+        self.received.lock().pending_cordon(id, since)
+    }
+
     /// Notifies of changed notes of peers.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
@@ -118,7 +129,7 @@ impl Peers {
     /// The host names of the peers that publish a different revision of policy, or whose proxies have not ACKed it.
     pub(crate) fn behind(&self, revision: &str) -> Vec<String> {
         if !self.is_current() {
-            return vec!["unknown, since etcd cannot be used".to_owned()];
+            return vec![UNKNOWN_PEERS.to_owned()];
         }
         self.received.lock().behind(revision)
     }

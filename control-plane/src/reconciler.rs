@@ -159,7 +159,7 @@ pub(crate) struct Reconciler {
     duplicates: Duplicates,
     started: Timestamp,
     disconnected: watch::Sender<DisconnectedProxies>,
-    /// The findings about certificates of proxies, and the register's membership count for which they hold.
+    /// The findings about certificates and versions of proxies, and the register's membership count for which they hold.
     expiry: (Vec<Finding>, u64),
     is_expiry_news: bool,
     /// The register's membership count of the last pass.
@@ -477,6 +477,7 @@ impl Reconciler {
         let (records, revoked) = (self.register.records(), self.register.revoked());
         self.clear_unreachable(&records, is_tick);
         self.forget_unused(&records, is_tick);
+        self.follow_cordons(&records);
         self.leaves.expire(Instant::now(), |id| self.peers.connection(id).is_some());
         self.health.expire(Instant::now());
         self.note_leaves();

@@ -4,17 +4,19 @@
 //! the register follows the changes of others.
 
 mod commit;
+mod cordons;
 mod first_use;
 mod follow;
 mod names;
+mod versions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ironmesh_catalog::{
-    CertificateSource, CertificateState, JoinRecord, Participation, ProxyId, Records, Revocation,
-    ServiceAccount, ServiceName, SharedCertificate, StoreError,
+    CertificateSource, CertificateState, JoinRecord, Participation, ProxyId, ProxyVersions,
+    Records, Revocation, ServiceAccount, ServiceName, SharedCertificate, StoreError,
 };
 use ironmesh_store::{
     ExpectedVersion, NamedProxy, RecordChange, RecordError, RecordStore, RecordTable, RecordVersion,
@@ -24,6 +26,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+pub(crate) use cordons::CordonOrder;
 pub(crate) use first_use::CertificateFirstUse;
 
 /// How long the record of a proxy is kept after its certificate has expired or its enrollment has: operators see for so
@@ -59,6 +62,8 @@ pub(crate) struct Progress<'a> {
     pub(crate) without_local_cluster: Participation,
     /// Where its Envoy gets its service certificates from.
     pub(crate) certificates: CertificateSource,
+    /// The version of its Envoy, if it reports one.
+    pub(crate) envoy: Option<String>,
 }
 
 /// The service ports that a proxy ACKed.
@@ -78,7 +83,8 @@ impl<'a> From<AckedPorts<'a>> for Progress<'a> {
     fn from(acked_ports: AckedPorts<'a>) -> Self {
         let (without_backend, without_local_cluster) = Default::default();
         let certificates = CertificateSource::default();
-        Self { acked_ports, without_backend, without_local_cluster, certificates }
+        let envoy = None;
+        Self { acked_ports, without_backend, without_local_cluster, certificates, envoy }
     }
 }
 
@@ -101,12 +107,15 @@ impl Progress<'_> {
         let ports = ports.filter(|port| participation.0.contains(port)).cloned();
         let ports_without_backend = Participation(ports.collect());
         let certificates = self.certificates;
-        ((&participation, &ports_without_backend, certificates)
-            != (&record.participation, &record.ports_without_backend, record.certificates))
+        let envoy = self.envoy.clone().or_else(|| record.versions.envoy.clone());
+        let known = (&record.participation, &record.ports_without_backend, record.certificates);
+        ((&participation, &ports_without_backend, certificates) != known
+            || envoy != record.versions.envoy)
             .then(|| JoinRecord {
                 participation,
                 ports_without_backend,
                 certificates,
+                versions: ProxyVersions { envoy, ..record.versions.clone() },
                 ..record.clone()
             })
     }

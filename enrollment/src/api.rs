@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ironmesh_catalog::{
-    ApplicationState, Domain, DriverName, HealthCheck, ProbedApplication, ProxyId, ProxyName,
-    Secret, ServiceAccount, ServiceName,
+    ApplicationState, Domain, DriverName, HealthCheck, MachineDrainState, ProbedApplication,
+    ProxyId, ProxyName, Secret, ServiceAccount, ServiceName,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -128,6 +128,21 @@ pub struct HealthReport {
     /// The traffic since the last report, if the control plane has requested it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traffic: Option<TrafficReport>,
+    /// The version of the agent; none if it is of a version that does not report it, and knows no [`DrainOrder`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_version: Option<String>,
+    /// How far the machine is with the newest order to drain it; none without an order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain: Option<DrainReport>,
+}
+
+/// How far a machine is with an order to drain it, in a [`HealthReport`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainReport {
+    /// The order, by its time.
+    pub ordered: Timestamp,
+    /// The state of the machine.
+    pub state: MachineDrainState,
 }
 
 /// An application in a [`HealthReport`].
@@ -157,6 +172,21 @@ pub struct HealthAnswer {
     /// When the next report is expected if the proxy has traffic, in seconds; none if the control plane wants no traffic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traffic_in_seconds: Option<u64>,
+    /// Whether the machine is to be drained; none if the control plane is of a version that gives no such orders: the agent
+    /// then changes nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain: Option<DrainOrder>,
+}
+
+/// Whether a machine is to be drained, in a [`HealthAnswer`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainOrder {
+    /// When an operator ordered to drain it; none if it is in service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ordered: Option<Timestamp>,
+    /// Whether the machine has carried out the order: an Envoy that runs again stays.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_done: bool,
 }
 
 /// A probe of an application of the proxy.
@@ -280,6 +310,9 @@ pub struct ProxyStatus {
     /// Since when it leaves the mesh; none if it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leaving_since: Option<Timestamp>,
+    /// Since when an operator has taken it out of service; none if it is in service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cordoned_since: Option<Timestamp>,
 }
 
 /// How far a proxy has ACKed its resources, as its machine sees it.
@@ -427,6 +460,8 @@ mod tests {
                 "healthy_threshold": 2,
             } },
         ] })));
+        assert!(parses::<DrainReport>(json!({ "ordered": time, "state": "of_a_later_version" })));
+        assert!(parses::<DrainOrder>(json!({})));
         assert!(parses::<Challenge>(json!({ "nonce": "n" })));
         assert!(parses::<ExpiredRenewalRequest>(json!({
             "certificate": "c", "certificate_request": "r", "nonce": "n", "signature": "s",

@@ -33,12 +33,12 @@ mod server;
 mod tests;
 
 pub use api::{
-    ApplicationProbe, AzureEnrollRequest, Challenge, EnrollRequest, Enrolled, EnrollmentErrorCode,
-    ExpiredRenewalRequest, HealthAnswer, HealthReport, IssuedServiceCertificate, LeaveRequest,
-    LeaveResult, MAX_BODY, MAX_NAMED_LAGGARDS, MAX_REASON, MAX_REPORTED_APPLICATIONS,
-    MAX_REPORTED_BUCKETS, MAX_REPORTED_COUNT, MAX_REPORTED_FLOWS, ProxyStatus, ProxySync,
-    RenewRequest, ReportedApplication, ReportedFlow, ReportedTraffic, ServiceCertificateRequest,
-    ServingAnswer, ServingReport, TrafficReport,
+    ApplicationProbe, AzureEnrollRequest, Challenge, DrainOrder, DrainReport, EnrollRequest,
+    Enrolled, EnrollmentErrorCode, ExpiredRenewalRequest, HealthAnswer, HealthReport,
+    IssuedServiceCertificate, LeaveRequest, LeaveResult, MAX_BODY, MAX_NAMED_LAGGARDS, MAX_REASON,
+    MAX_REPORTED_APPLICATIONS, MAX_REPORTED_BUCKETS, MAX_REPORTED_COUNT, MAX_REPORTED_FLOWS,
+    ProxyStatus, ProxySync, RenewRequest, ReportedApplication, ReportedFlow, ReportedTraffic,
+    ServiceCertificateRequest, ServingAnswer, ServingReport, TrafficReport,
 };
 pub use attestation::attestation_nonce;
 pub use ca_hash::{CaHash, CaHashError};

@@ -33,7 +33,7 @@ pub trait Record: Serialize + DeserializeOwned {
 
 impl Record for JoinRecord {
     const TABLE: TableName = TableName("join_records");
-    const SCHEMA: u64 = 2;
+    const SCHEMA: u64 = 3;
 
     fn key(&self) -> String {
         self.id.to_string()

@@ -34,7 +34,7 @@ static = [{ address = "10.0.0.9" }]
 "#;
 
 /// The families and their types.
-const FAMILIES: [(&str, &str); 27] = [
+const FAMILIES: [(&str, &str); 30] = [
     ("ironmesh_audit_would_deny", "counter"),
     ("ironmesh_convergence_seconds", "histogram"),
     ("ironmesh_endpoints_services", "gauge"),
@@ -47,10 +47,13 @@ const FAMILIES: [(&str, &str); 27] = [
     ("ironmesh_mesh_findings", "gauge"),
     ("ironmesh_policy_stale", "gauge"),
     ("ironmesh_provider_stale", "gauge"),
+    ("ironmesh_proxies_below_minimum", "gauge"),
     ("ironmesh_proxies_connected", "gauge"),
+    ("ironmesh_proxies_cordoned", "gauge"),
     ("ironmesh_proxies_enrolled", "gauge"),
     ("ironmesh_proxies_sync", "gauge"),
     ("ironmesh_proxy_findings", "gauge"),
+    ("ironmesh_proxy_versions", "gauge"),
     ("ironmesh_ready", "gauge"),
     ("ironmesh_resources_nacked", "gauge"),
     ("ironmesh_resources_withheld", "gauge"),

@@ -15,6 +15,7 @@ mod drain;
 mod guide;
 mod hot_restart;
 mod joined;
+mod ordered_drain;
 mod revoked;
 mod traffic;
 mod workload_keys;

@@ -15,6 +15,7 @@ mod clocks;
 mod composition;
 mod connection_age;
 mod convergence;
+mod cordon;
 mod dead_peer;
 mod egress;
 mod endpoints;

@@ -137,6 +137,57 @@ async fn killed_supervisor_leaves_no_envoy_and_the_next_starts_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn held_supervisor_starts_envoy_by_a_command_and_stops_by_a_signal_after_the_drain() {
+    let Some(programs) = Programs::find() else { return };
+    let settings = format!("{SHORT}\ndrain_maximum = \"4s\"");
+    let mut machine = Machine::start(&programs, &settings).await;
+    let _ledger = Ledger::start("ledger", machine.socket(8081)).await;
+    let client = SupervisorClient::new(machine.path());
+    let state = async |expected: EnvoyState| {
+        eventually(&format!("the state {expected:?}"), async || match client.status().await {
+            Ok(status) if status.state == expected => Ok(status),
+            other => Err(format!("{other:?}")),
+        })
+        .await
+    };
+    let first = machine.envoy().await;
+    client.resume().await.unwrap();
+    client.hold().await.unwrap();
+    assert!(state(EnvoyState::Drained).await.envoy.is_none());
+    assert!(!is_running(first));
+    machine.supervisor.assert_running();
+    // Nothing but the command starts it, and the command is repeatable.
+    client.hold().await.unwrap();
+    let output = machine.command("reload").await;
+    let (stdout, _) = texts(&output);
+    assert!(stdout.contains("Envoy is drained, until the proxy is uncordoned"), "{stdout}");
+    for _ in 0..2 {
+        client.resume().await.unwrap();
+    }
+    let second = machine.wait_until_live().await;
+    assert!(second.restarts == 0 && second.envoy.unwrap().pid != first);
+    assert_eq!(machine.get().await.unwrap(), "one");
+
+    // A signal during the drain does not cut it: an established connection gets the maximum.
+    let mut connection = TcpConnection::connect(machine.socket(15004)).await.unwrap();
+    connection.line().await.unwrap();
+    client.hold().await.unwrap();
+    state(EnvoyState::Draining).await;
+    let began = Instant::now();
+    machine.supervisor.signal(Signal::TERM);
+    connection.exchange("during the drain").await.unwrap();
+    assert!(machine.supervisor.wait().await.success());
+    assert!(began.elapsed() >= Duration::from_secs(3), "{:?}", began.elapsed());
+
+    // A held supervisor ends at a signal.
+    machine.start_supervisor();
+    machine.wait_until_live().await;
+    client.hold().await.unwrap();
+    state(EnvoyState::Drained).await;
+    assert!(machine.supervisor.terminate().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn stop_waits_for_connections_until_the_maximum() {
     let Some(programs) = Programs::find() else { return };
     let settings = format!("{SHORT}\ndrain_maximum = \"4s\"");

@@ -7,6 +7,7 @@
 )]
 
 mod azure;
+mod cordon;
 mod example;
 mod load;
 mod machine;

@@ -5,8 +5,8 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use ironmesh_catalog::{
-    ApplicationHealth, Health, HealthSource, Labels, Locality, Provider, ProxyId, ProxyName,
-    ServiceName,
+    ApplicationHealth, CordonMode, Health, HealthSource, Labels, Locality, Provider, ProxyId,
+    ProxyName, ServiceName,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -129,9 +129,12 @@ pub struct EndpointRow {
     /// The name of that proxy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy_name: Option<ProxyName>,
-    /// Since when that proxy leaves the mesh, so that the endpoint drains.
+    /// Since when that proxy leaves the mesh or is cordoned, so that the endpoint drains.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leaving_since: Option<Timestamp>,
+    /// How far an operator has taken that proxy out of service; none if it is in service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cordon: Option<CordonMode>,
     /// The address to which callers connect while it is healthy; none if they do not.
     pub dialled_at: Option<SocketAddr>,
     /// The endpoint status: `participant`, `plaintext` or `external`; or the exclusion reason: `drained`, `excluded`,

@@ -8,12 +8,14 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use ironmesh_catalog::{
-    CertificateSource, JoinRecord, Labels, Locality, Participation, ProxyId, ProxyName, Revocation,
-    RevocationCause, ServiceName,
+    CertificateSource, JoinRecord, Labels, Locality, Participation, ProxyId, ProxyName,
+    ProxyVersions, Revocation, RevocationCause, ServiceName,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
+
+use crate::cordons::CordonView;
 
 /// The join record of an enrolled proxy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,6 +63,30 @@ pub struct JoinRecordView {
     /// Since when it is unreachable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreachable_since: Option<Timestamp>,
+    /// The cordon by which an operator has taken it out of service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cordon: Option<CordonView>,
+    /// The versions of its programs, as they were known last.
+    #[serde(default, skip_serializing_if = "VersionsView::is_empty")]
+    pub versions: VersionsView,
+}
+
+/// The versions of the programs of a proxy, on the wire.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VersionsView {
+    /// That of its Envoy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub envoy: Option<String>,
+    /// That of the agent of its machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+}
+
+impl VersionsView {
+    /// Whether none is known.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// The revocation of a proxy, on the wire.
@@ -111,7 +137,9 @@ impl From<&JoinRecord> for JoinRecordView {
             participation: Participation(participation),
             ports_without_backend: Participation(ports_without_backend),
             certificates,
+            versions: ProxyVersions { envoy, agent, unknown: _ },
             revoked,
+            cordon,
             unreachable_since,
             unknown: _,
         } = record.clone();
@@ -133,6 +161,8 @@ impl From<&JoinRecord> for JoinRecordView {
             certificates,
             revoked: revoked.map(RevocationView::from),
             unreachable_since,
+            cordon: cordon.map(CordonView::from),
+            versions: VersionsView { envoy, agent },
         }
     }
 }
@@ -152,7 +182,7 @@ impl fmt::Display for RevocationView {
 
 #[cfg(test)]
 mod tests {
-    use ironmesh_catalog::AzureBinding;
+    use ironmesh_catalog::{AzureBinding, Cordon, CordonMode};
 
     use super::*;
 
@@ -182,11 +212,16 @@ mod tests {
             ports_without_backend: Participation([port].into()),
             certificates: CertificateSource::Agent,
             revoked: Some(Revocation::by_operator(at, Some("stolen".to_owned()))),
+            cordon: Cordon::requested(None, CordonMode::Drain, Some("ann".to_owned()), None, at),
+            versions: ProxyVersions {
+                envoy: Some("1.40.0".to_owned()),
+                ..ProxyVersions::default()
+            },
             unreachable_since: Some(at),
             ..record()
         };
         let least = r#"{"id":"6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f","name":"6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f","services":["shop/bookstore"],"mesh_address":"10.0.0.1:15003","enrolled_at":"2026-01-01T00:00:00Z","certificate_expires_at":"2027-01-01T00:00:00Z","claimed_at":null,"participation":[],"certificates":"ads"}"#;
-        let most = r#"{"id":"6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f","name":"bookstore-1","services":["shop/bookstore"],"mesh_address":"10.0.0.1:15003","addresses":["192.0.2.1"],"machine":"00000000-0000-0000-0000-000000000000","azure_resource":"/subscriptions/s","enrolled_at":"2026-01-01T00:00:00Z","certificate_expires_at":"2027-01-01T00:00:00Z","claimed_at":"2026-01-02T00:00:00Z","labels":{"version":"v1"},"locality":{"region":"eu","zone":"1"},"participation":[["shop/bookstore",14001]],"ports_without_backend":[["shop/bookstore",14001]],"certificates":"agent","revoked":{"at":"2026-01-02T00:00:00Z","reason":"stolen","cause":"operator"},"unreachable_since":"2026-01-02T00:00:00Z"}"#;
+        let most = r#"{"id":"6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f","name":"bookstore-1","services":["shop/bookstore"],"mesh_address":"10.0.0.1:15003","addresses":["192.0.2.1"],"machine":"00000000-0000-0000-0000-000000000000","azure_resource":"/subscriptions/s","enrolled_at":"2026-01-01T00:00:00Z","certificate_expires_at":"2027-01-01T00:00:00Z","claimed_at":"2026-01-02T00:00:00Z","labels":{"version":"v1"},"locality":{"region":"eu","zone":"1"},"participation":[["shop/bookstore",14001]],"ports_without_backend":[["shop/bookstore",14001]],"certificates":"agent","revoked":{"at":"2026-01-02T00:00:00Z","reason":"stolen","cause":"operator"},"unreachable_since":"2026-01-02T00:00:00Z","cordon":{"mode":"drain","since":"2026-01-02T00:00:00Z","by":"ann","drain_since":"2026-01-02T00:00:00Z"},"versions":{"envoy":"1.40.0"}}"#;
         for (record, json) in [(record(), least), (full, most)] {
             let view = JoinRecordView::from(&record);
             assert_eq!(serde_json::to_string(&view).unwrap(), json);

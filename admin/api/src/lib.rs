@@ -5,6 +5,7 @@
 mod audit;
 mod certificates;
 mod convergence;
+mod cordons;
 mod endpoints;
 mod enrollment;
 mod join_record;
@@ -19,6 +20,7 @@ mod removals;
 mod revocation;
 mod tokens;
 mod traffic;
+mod versions;
 
 pub use audit::{AuditView, DeniedRequest, DeniedView, OthersView};
 pub use certificates::{
@@ -29,6 +31,9 @@ pub use convergence::{
     ConvergenceView, LaggardView, MAX_LAGGARDS, MAX_WAIT, SyncState, WaitAnswer, WaitOutcome,
     WaitRequest,
 };
+pub use cordons::{
+    CordonChange, CordonRequest, CordonResult, CordonView, MAX_CORDON_LAGGARDS, MachineKind,
+};
 pub use endpoints::{
     AcceptedEndpoints, ConflictView, EndpointList, EndpointRow, HeldView, ProblemView,
     ProviderView, ProxyWithoutEndpoint, ReportedHealth, ServiceEndpoints, SourceView, StaleView,
@@ -37,7 +42,7 @@ pub use enrollment::{
     BootstrapRequest, BootstrapResponse, EnrolledProxy, EnrollmentRequest, MAX_ENROLLMENTS,
     MAX_KNOWN_AS,
 };
-pub use join_record::{JoinRecordView, RevocationView};
+pub use join_record::{JoinRecordView, RevocationView, VersionsView};
 pub use journal::{JournalPage, MAX_JOURNAL_PAGE};
 pub use operators::{
     CredentialRequest, CredentialView, IssuedCredential, MAX_CREDENTIAL_LIFETIME, MAX_OPERATORS,
@@ -68,3 +73,4 @@ pub use tokens::{
     ServicesRequest, TokenList, TokenMisuseView, TokenRequest, TokenUseView, TokenView,
 };
 pub use traffic::{TrafficDirection, TrafficReporter, TrafficRow, TrafficView};
+pub use versions::{ComponentVersions, MAX_OUTDATED, OutdatedProxy, VersionCount, VersionReport};

@@ -51,11 +51,13 @@ pub enum ProxyFilter {
     Stale,
     /// It is connected and NACKs a resource, or one is withheld from it.
     Nacked,
+    /// An operator has cordoned or drained it.
+    Cordoned,
 }
 
 impl ProxyFilter {
     /// All filters.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Connected,
         Self::Disconnected,
         Self::Unclaimed,
@@ -64,6 +66,7 @@ impl ProxyFilter {
         Self::Synced,
         Self::Stale,
         Self::Nacked,
+        Self::Cordoned,
     ];
 
     /// Its JSON value.
@@ -77,6 +80,7 @@ impl ProxyFilter {
             Self::Synced => "synced",
             Self::Stale => "stale",
             Self::Nacked => "nacked",
+            Self::Cordoned => "cordoned",
         }
     }
 }
@@ -105,7 +109,7 @@ pub struct ProxyView {
     /// When its last xDS stream was lost, if it is disconnected.
     #[serde(default)]
     pub disconnected_since: Option<Timestamp>,
-    /// The version of its Envoy, if it has reported one since the control plane started.
+    /// The version of its Envoy, as it was known last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub envoy_version: Option<String>,
     /// Since when it has been connected, by its newest xDS stream.

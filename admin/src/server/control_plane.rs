@@ -6,7 +6,7 @@ use std::sync::Weak;
 
 use ironmesh_analysis::verdict::{EgressQuestion, EgressVerdict, IngressQuestion, IngressVerdict};
 use ironmesh_analysis::{Question, Verdict};
-use ironmesh_catalog::{JournalQuery, ServiceName, TokenId};
+use ironmesh_catalog::{JournalQuery, ProxyId, ServiceName, TokenId};
 
 use super::access::OperatorAccess;
 use super::{ApiError, Principal};
@@ -14,6 +14,7 @@ use ironmesh_api::AuditView;
 use ironmesh_api::CertificateList;
 use ironmesh_api::JournalPage;
 use ironmesh_api::TrafficView;
+use ironmesh_api::VersionReport;
 use ironmesh_api::{AcceptRemovalRequest, AcceptedRemoval};
 use ironmesh_api::{AcceptedEndpoints, EndpointList};
 use ironmesh_api::{Applied, ApplyRequest};
@@ -23,6 +24,7 @@ use ironmesh_api::{
     TokenView,
 };
 use ironmesh_api::{ConvergenceView, WaitAnswer, WaitRequest};
+use ironmesh_api::{CordonChange, CordonRequest, CordonResult};
 use ironmesh_api::{Plan, PlanRequest};
 use ironmesh_api::{ProxyConfig, ProxyDetail};
 use ironmesh_api::{ProxyPage, ProxyQuery};
@@ -159,6 +161,22 @@ pub trait ControlPlane: OperatorAccess {
     /// Exports the store at this moment: what it returns writes the sealed export, and blocks on its output. Takes as long as
     /// reading the whole store.
     fn export(&self, principal: &Principal) -> Result<WriteExport, ApiError>;
+
+    /// Cordons, drains or uncordons the proxy with this name, or whose UUID is or begins with `id`; or predicts that. May
+    /// block on the store.
+    fn change_cordon(
+        &self,
+        principal: &Principal,
+        id: &str,
+        change: CordonChange,
+        request: &CordonRequest,
+    ) -> Result<CordonResult, ApiError>;
+
+    /// How far the callers of a proxy have ACKed its cordon. [`ControlPlane::next_change`] resolves when it changes.
+    fn cordon_state(&self, id: ProxyId) -> Result<CordonResult, ApiError>;
+
+    /// The versions of all proxies in use. Takes as long as listing them.
+    fn versions(&self) -> VersionReport;
 }
 
 /// Writes an export.

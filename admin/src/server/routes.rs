@@ -1,9 +1,11 @@
 //! The table of routes: each operation of the API with what it needs, and its handler.
 
-use ironmesh_api::{MAX_APPLY, MAX_PLAN};
+use ironmesh_api::{CordonChange, MAX_APPLY, MAX_PLAN};
 
+use super::versions::versions;
 use super::ControlPlane;
 use super::access::{issue_credential, operators, revoke_operator};
+use super::cordons::change_cordon;
 use super::export::export;
 use super::handlers::{
     accept_endpoints, accept_removal, all_endpoints, all_traffic, apply, audit, bootstrap,
@@ -55,6 +57,10 @@ pub(super) fn routes() -> Routes {
         .add(get("proxy_config", "/v1/proxies/{id}/config", ReadState), proxy_config)
         .add(post("revoke_proxy", "/v1/proxies/{id}/revoke", ChangeMesh), revoke_one)
         .add(post("set_services", "/v1/proxies/{id}/services", ChangeMesh), set_services)
+        .add(post("cordon_proxy", "/v1/proxies/{id}/cordon", ChangeMesh), change_cordon(CordonChange::Cordon))
+        .add(post("drain_proxy", "/v1/proxies/{id}/drain", ChangeMesh), change_cordon(CordonChange::Drain))
+        .add(post("uncordon_proxy", "/v1/proxies/{id}/uncordon", ChangeMesh), change_cordon(CordonChange::Uncordon))
+        .add(get("versions", "/v1/versions", ReadState), versions)
         .add(post("revoke_proxies", "/v1/revocations", ChangeMesh), revoke)
         .add(get("tokens", "/v1/tokens", ReadAccess), tokens)
         .add(post("create_tokens", "/v1/tokens", ChangeMesh), create_tokens)

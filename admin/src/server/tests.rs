@@ -8,7 +8,7 @@ use ironmesh_analysis::{Question, Verdict};
 use ironmesh_api::{
     CredentialRequest, IssuedCredential, OperatorList, OperatorView, RevokeOperatorRequest,
 };
-use ironmesh_catalog::{JournalQuery, OperatorName, ServiceName, TokenId};
+use ironmesh_catalog::{JournalQuery, OperatorName, ProxyId, ServiceName, TokenId};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -30,6 +30,7 @@ use ironmesh_api::{
     TokenView,
 };
 use ironmesh_api::{ConvergenceView, WaitAnswer, WaitRequest};
+use ironmesh_api::{CordonChange, CordonRequest, CordonResult};
 use ironmesh_api::{Plan, PlanRequest};
 use ironmesh_api::{ProxyConfig, ProxyDetail};
 use ironmesh_api::{ProxyPage, ProxyQuery};
@@ -266,6 +267,24 @@ impl ControlPlane for Slow {
 
     fn journal(&self, query: &JournalQuery) -> Result<JournalPage, ApiError> {
         Err(ApiError::BadRequest(format!("{query:?}")))
+    }
+
+    fn change_cordon(
+        &self,
+        _: &Principal,
+        _: &str,
+        _: CordonChange,
+        _: &CordonRequest,
+    ) -> Result<CordonResult, ApiError> {
+        not_requested()
+    }
+
+    fn cordon_state(&self, _: ProxyId) -> Result<CordonResult, ApiError> {
+        not_requested()
+    }
+
+    fn versions(&self) -> ironmesh_api::VersionReport {
+        not_requested()
     }
 }
 

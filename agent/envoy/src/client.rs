@@ -73,6 +73,16 @@ impl SupervisorClient {
         self.exchange(Method::POST, "/drain").await.map(drop)
     }
 
+    /// Begins a drain, after which the supervisor waits for [`Self::resume`].
+    pub async fn hold(&self) -> Result<(), SupervisorClientError> {
+        self.exchange(Method::POST, "/hold").await.map(drop)
+    }
+
+    /// Starts Envoy after a hold; without one, it changes nothing.
+    pub async fn resume(&self) -> Result<(), SupervisorClientError> {
+        self.exchange(Method::POST, "/resume").await.map(drop)
+    }
+
     /// Begins a reload, and returns its steps.
     pub async fn reload(&self) -> Result<ReloadEvents, SupervisorClientError> {
         let address = LocalAddress::Socket(self.socket.clone());

@@ -1,4 +1,4 @@
-//! The server of `supervisor.sock`, for this user only: status, reload and drain.
+//! The server of `supervisor.sock`, for this user only: status, reload, drain, hold and resume.
 
 use std::convert::Infallible;
 use std::io::{self, ErrorKind};
@@ -30,6 +30,10 @@ pub(crate) enum Command {
     Reload(mpsc::Sender<ReloadProgress>),
     /// A stop after a drain.
     Drain,
+    /// A drain, after which the supervisor waits for [`Command::Resume`].
+    Hold,
+    /// The start of an Envoy after a hold.
+    Resume,
 }
 
 /// What the routes need of the supervisor.
@@ -65,7 +69,9 @@ pub(crate) async fn serve(listener: UnixListener, supervised: Supervised) -> io:
     let routes = Router::new()
         .route("/status", get(status))
         .route("/reload", post(reload))
-        .route("/drain", post(drain))
+        .route("/drain", post(|supervised| accept(supervised, Command::Drain)))
+        .route("/hold", post(|supervised| accept(supervised, Command::Hold)))
+        .route("/resume", post(|supervised| accept(supervised, Command::Resume)))
         .with_state(supervised);
     axum::serve(listener, routes).await
 }
@@ -87,8 +93,8 @@ async fn reload(State(supervised): State<Supervised>) -> impl IntoResponse {
     ([("content-type", "application/x-ndjson")], Body::from_stream(lines))
 }
 
-/// Begins the drain, and answers at once: the socket disappears when Envoy has ended.
-async fn drain(State(supervised): State<Supervised>) -> StatusCode {
-    let _ = supervised.commands.send(Command::Drain).await;
+/// Hands over a command, and answers at once. After a drain, the socket disappears when Envoy has ended.
+async fn accept(State(supervised): State<Supervised>, command: Command) -> StatusCode {
+    let _ = supervised.commands.send(command).await;
     StatusCode::ACCEPTED
 }

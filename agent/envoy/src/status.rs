@@ -40,6 +40,8 @@ pub enum EnvoyState {
     Restarting,
     /// Envoy finishes its connections before the stop.
     Draining,
+    /// Envoy has ended after a drain, and is started again by a command.
+    Drained,
 }
 
 /// The Envoy that serves.

@@ -27,6 +27,7 @@ use crate::progress::Reporter;
 use crate::server::{self, Command, Supervised};
 use crate::signals::Signals;
 use crate::status::{EnvoyEpoch, EnvoyState, PreviousEpoch, SupervisorStatus};
+use drain::AfterDrain;
 use event::Outcome;
 use instance::{Instance, NextInstance, RetiringInstance};
 
@@ -73,8 +74,7 @@ pub async fn supervise(options: SupervisorOptions) -> Result<(), SupervisorError
     if let Some(interval) = supervisor.notifier.watchdog_interval() {
         tasks.spawn(keep_alive(interval));
     }
-    let reason = supervisor.run().await;
-    supervisor.drain(reason).await;
+    supervisor.run_until_stopped().await;
     drop(std::fs::remove_file(server::socket_path(&folder)));
     Ok(())
 }
@@ -177,13 +177,23 @@ impl Supervisor {
         self.retiring.push(RetiringInstance::new(instance, life, (self.options.clock)()));
     }
 
-    /// Handles events until one stops the supervisor, and returns the reason.
-    async fn run(&mut self) -> &'static str {
+    /// Handles events until one stops the supervisor, and drains.
+    async fn run_until_stopped(&mut self) {
         loop {
             let event = self.next_event().await;
             match self.handle(event).await {
                 Outcome::Continue => self.publish(),
-                Outcome::Stop(reason) => return reason,
+                Outcome::Stop(reason) => {
+                    self.drain(reason, AfterDrain::Stop).await;
+                    return;
+                }
+                Outcome::Hold => {
+                    if self.hold().await == AfterDrain::Stop {
+                        return;
+                    }
+                    self.restart_at = Some(Instant::now());
+                    self.publish();
+                }
             }
         }
     }
@@ -249,6 +259,7 @@ fn status_line(status: &SupervisorStatus) -> String {
         (EnvoyState::Starting, _) => format!("{epoch}: waits for its configuration"),
         (EnvoyState::Reloading, _) => format!("{epoch}: reloading"),
         (EnvoyState::Draining, _) => format!("{epoch}: draining"),
+        (EnvoyState::Drained, _) => "drained, until the proxy is uncordoned".to_owned(),
         (EnvoyState::Restarting, Some(error)) => error.clone(),
         (EnvoyState::Restarting, None) => format!("{epoch}: restarting"),
     }

@@ -66,6 +66,7 @@ fn health_comes_before_traffic_that_does_not_fit() {
             })
             .collect(),
         traffic: Some(TrafficReport::default()),
+        ..HealthReport::default()
     };
     assert!(within_bounds(report(10)).traffic.is_some());
     let large = within_bounds(report(256));

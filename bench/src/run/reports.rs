@@ -107,5 +107,6 @@ fn health_report(number: usize, round: u64) -> anyhow::Result<HealthReport> {
     let inbound = outbound.first().cloned().into_iter().collect();
     let (batch, outbound_other) = (round + 1, None);
     let traffic = TrafficReport { batch, seconds: 10, outbound, outbound_other, inbound };
-    Ok(HealthReport { applications: vec![application], traffic: Some(traffic) })
+    let applications = vec![application];
+    Ok(HealthReport { applications, traffic: Some(traffic), ..HealthReport::default() })
 }

@@ -13,7 +13,7 @@ use super::applications::ApplicationsOfService;
 use super::endpoint_status::{EndpointState, EndpointStatus, ExclusionReason};
 use crate::endpoint::{Endpoint, Health, Provider, ProviderKind};
 use crate::name::ServiceName;
-use crate::proxy::{CertificateSource, JoinRecord, ProxyId};
+use crate::proxy::{CertificateSource, Cordon, JoinRecord, ProxyId};
 use crate::proxy_index::ProxyIndex;
 use crate::service::{Port, Service};
 
@@ -31,7 +31,7 @@ pub(super) struct EndpointClassifier<'a> {
     pub(super) proxies: ProxyIndex,
     /// Its revoked proxies.
     pub(super) revoked: ProxyIndex,
-    /// The proxies of the mesh that leave it.
+    /// The proxies of the mesh that leave it, or that operators have cordoned.
     pub(super) leaving: LeavingProxies,
     /// The health of its applications, as their probes report it.
     pub(super) health: ApplicationsOfService,
@@ -91,9 +91,7 @@ impl EndpointClassifier<'_> {
     /// Since when the proxy with these records, which have the same mesh address, leaves the mesh; none if it does not.
     /// If a machine was enrolled again, the newest record that has connected is decisive.
     pub(super) fn leaving_since(&self, records: &[Arc<JoinRecord>]) -> Option<Timestamp> {
-        let claimed = records.iter().filter(|record| record.claimed_at.is_some());
-        let newest = claimed.max_by_key(|record| record.enrolled_at)?;
-        self.leaving.get(&newest.id).copied()
+        self.leaving.get(&newest_claimed(records)?.id).copied()
     }
 
     /// The records among these, with the same mesh address, through which callers use an endpoint on this port:
@@ -190,6 +188,8 @@ impl EndpointClassifier<'_> {
             proxy_name: proxy.map(JoinRecord::display_name),
             mesh_address: proxy.map(|record| record.mesh_address),
             leaving_since,
+            cordon: newest_claimed(proxy_match.proxies())
+                .and_then(|record| record.cordon.as_ref().map(Cordon::mode)),
             state,
         }
     }
@@ -262,6 +262,12 @@ impl EndpointClassifier<'_> {
         let most_advanced = records.iter().max_by_key(|record| (ports(record), record.enrolled_at));
         most_advanced.map(|record| &**record)
     }
+}
+
+/// The newest of the records of one machine that has connected.
+fn newest_claimed(records: &[Arc<JoinRecord>]) -> Option<&JoinRecord> {
+    let claimed = records.iter().filter(|record| record.claimed_at.is_some());
+    claimed.max_by_key(|record| record.enrolled_at).map(|record| &**record)
 }
 
 /// Whether callers stop using an endpoint because its proxy is unreachable. The endpoints of external providers

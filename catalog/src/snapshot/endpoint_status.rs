@@ -13,7 +13,7 @@ use crate::application_health::ApplicationHealth;
 use crate::endpoint::Endpoint;
 use crate::endpoint::Exclusion;
 use crate::name::ServiceName;
-use crate::proxy::{JoinRecord, ProxyId};
+use crate::proxy::{Cordon, CordonMode, JoinRecord, ProxyId};
 use crate::proxy_index::ProxyIndex;
 use crate::proxy_name::ProxyName;
 
@@ -35,6 +35,9 @@ pub struct EndpointStatus {
     /// Since when that proxy leaves the mesh, so that the endpoint drains.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leaving_since: Option<Timestamp>,
+    /// How far an operator has taken that proxy out of service; none if it is in service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cordon: Option<CordonMode>,
     /// The health of its application by the health check of its service; none if no probe reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub application: Option<ApplicationHealth>,
@@ -177,6 +180,7 @@ impl Snapshot {
             proxy_name: Some(record.display_name()),
             mesh_address: Some(record.mesh_address),
             leaving_since: classifier.leaving.get(&record.id).copied(),
+            cordon: record.cordon.as_ref().map(Cordon::mode),
             state: EndpointState::Excluded(ExclusionReason::NoEndpoint),
         });
         statuses.chain(without_endpoint).collect()

@@ -12,7 +12,7 @@ use crate::endpoint_source::EndpointSource;
 use crate::finding::{Finding, Spot};
 use crate::name::{ServiceAccount, ServiceName, ServicePort};
 use crate::policy::TrafficSplit;
-use crate::proxy::JoinRecord;
+use crate::proxy::{CordonMode, JoinRecord};
 use crate::service::{Mode, Port, Service};
 
 /// The most endpoints and callers that a finding names.
@@ -172,6 +172,10 @@ fn status_text(status: &EndpointStatus) -> Option<String> {
     let why = match &status.state {
         EndpointState::Excluded(why) => why.to_string(),
         _ if status.is_failing() => "its application fails its health check".to_owned(),
+        _ if status.cordon.is_some() => {
+            let mode = status.cordon.map(CordonMode::participle).unwrap_or_default();
+            format!("an operator has {mode} its proxy")
+        }
         _ if status.leaving_since.is_some() => "its proxy leaves the mesh".to_owned(),
         EndpointState::Participant | EndpointState::Plaintext(_) | EndpointState::External => {
             format!("{} reports it as {}", endpoint.provider, endpoint.health)

@@ -22,6 +22,14 @@ pub(crate) enum ProxyCommand {
     List(ListArguments),
     /// Show one proxy in detail
     Show(ShowArguments),
+    /// Take a proxy out of service: callers send it no new requests, and it keeps running
+    Cordon(CordonArguments),
+    /// Return a cordoned or drained proxy to service
+    Uncordon(CordonArguments),
+    /// Take a proxy out of service, and drain its machine: its agent ends Envoy when the work is done
+    Drain(CordonArguments),
+    /// Count the proxies by their versions of Envoy and of the agent, and name those below the minimum
+    Versions(VersionsArguments),
     /// Revoke proxies for good: end their streams, remove their endpoints, and let servers refuse their certificates
     Revoke(RevokeArguments),
     /// Create, list and revoke one-time tokens, by which machines enroll with `ironmesh agent join`
@@ -133,6 +141,29 @@ pub(crate) struct RevokeArguments {
     /// Print the effects of the revocation, and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
+}
+
+/// The arguments of `ironmesh proxy cordon`, `uncordon` and `drain`.
+#[derive(Debug, Args)]
+pub(crate) struct CordonArguments {
+    #[command(flatten)]
+    pub(crate) config: ConnectionArguments,
+    /// Change the proxy with this name, or with this UUID, given in full or by at least 4 unique first characters
+    #[arg(value_name = "PROXY", value_parser = name_or_uuid)]
+    pub(crate) id: String,
+    /// Store this reason, and show it wherever the cordon is
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+    /// Print the effects, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+/// The arguments of `ironmesh proxy versions`.
+#[derive(Debug, Args)]
+pub(crate) struct VersionsArguments {
+    #[command(flatten)]
+    pub(crate) config: ConnectionArguments,
 }
 
 /// The arguments of `ironmesh proxy set-services`.

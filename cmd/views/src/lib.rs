@@ -3,6 +3,7 @@
 //! It owns these texts. It has no IO: it takes an answer and the current time, and returns text.
 
 pub mod certificates;
+pub mod cordons;
 pub mod endpoints;
 pub mod operators;
 pub mod plan;
@@ -10,3 +11,4 @@ pub mod proxies;
 pub mod revocation;
 pub mod status;
 pub mod tokens;
+pub mod versions;

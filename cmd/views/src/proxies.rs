@@ -8,6 +8,8 @@ use std::fmt::Write as _;
 use ironmesh_api::{JoinRecordView, NackView, OriginView, ProxyView};
 use ironmesh_catalog::text::escape_line;
 
+use crate::cordons::write_cordon;
+
 pub use detail::proxy_text;
 pub use list::{hidden, narrow, wide};
 
@@ -27,8 +29,9 @@ fn write_revocation(text: &mut String, record: &JoinRecordView) {
     }
 }
 
-/// Appends since when a proxy leaves the mesh.
+/// Appends since when a proxy leaves the mesh, and its cordon.
 fn write_leave(text: &mut String, proxy: &ProxyView) {
+    write_cordon(text, proxy);
     if let Some(since) = proxy.leaving_since {
         // (Writing to a string does not fail.)
         let _ =

@@ -11,6 +11,7 @@ use ironmesh_api::{AuditView, DeniedView, FindingView, OthersView, ProxyView, Re
 use ironmesh_catalog::codes;
 use jiff::Timestamp;
 
+use crate::cordons;
 use crate::proxies::state_text;
 
 /// The most proxies, or addresses, that one message names.
@@ -45,6 +46,7 @@ impl Status {
         let noted = readiness.findings.iter().filter(is_note).map(finding_text);
         let notes = policy::rolled_back(&readiness.policy)
             .into_iter()
+            .chain(cordons::note(proxies))
             .chain(reconnecting(proxies))
             .chain(becoming_stale)
             .chain(noted)
@@ -72,7 +74,9 @@ fn wrong(readiness: &Readiness, proxies: &[ProxyView], audit: &AuditView) -> Vec
     wrong.extend(policy::wrong(policy));
     let of_mesh = readiness.findings.iter().chain(&policy.findings);
     wrong.extend(of_mesh.filter(|finding| is_wrong(finding)).map(finding_text));
-    let is_disconnected = |proxy: &&ProxyView| proxy.state == "disconnected";
+    // Operators switch drained machines off on purpose, and their callers have left.
+    let is_disconnected =
+        |proxy: &&ProxyView| proxy.state == "disconnected" && !cordons::is_drained(proxy);
     let disconnected: Vec<_> = proxies.iter().filter(is_disconnected).collect();
     if !disconnected.is_empty() {
         wrong.push(disconnected_proxies(&disconnected));

@@ -206,6 +206,7 @@ fn row(
         proxy: status.proxy,
         proxy_name: status.proxy_name,
         leaving_since: status.leaving_since,
+        cordon: status.cordon,
         status: word.to_owned(),
         reason,
     })

@@ -91,7 +91,7 @@ impl RunningControlPlane {
             kind,
             issued_at: now,
             expires_at,
-            issued_by: issuer(principal),
+            issued_by: journal::principal_name(principal).unwrap_or_else(|| "unknown".to_owned()),
             revoked: None,
         };
         // A credential that is not stored can not be used, and nobody has it.
@@ -178,15 +178,4 @@ fn token(request: &CredentialRequest, now: Timestamp) -> Result<NewCredential, A
         certificate: None,
         token: Some(token.text()),
     })
-}
-
-/// Who issues a credential, as lists show it.
-fn issuer(principal: &Principal) -> String {
-    match &principal.identity {
-        Identity::User { uid: Some(uid) } => {
-            journal::user_name(*uid).unwrap_or_else(|| format!("uid {uid}"))
-        }
-        Identity::User { uid: None } | Identity::Local => "unknown".to_owned(),
-        Identity::Operator { name, .. } => name.to_string(),
-    }
 }

@@ -61,7 +61,8 @@ impl RunningControlPlane {
             state: state.to_owned(),
             disconnected_since: lost.filter(|_| state == "disconnected"),
             envoy_version: node
-                .and_then(|node| node.envoy_version.map(|version| version.to_string())),
+                .and_then(|node| node.envoy_version.map(|version| version.to_string()))
+                .or_else(|| record.versions.envoy.clone()),
             connected_since: newest
                 .map(wall_time)
                 .or_else(|| peer.as_ref().map(|(since, _)| *since)),

@@ -112,6 +112,7 @@ impl RunningControlPlane {
                 is_connected && matches!(sync(), Some(SyncState::Updating | SyncState::Held))
             }
             ProxyFilter::Nacked => is_connected && sync() == Some(SyncState::Nacked),
+            ProxyFilter::Cordoned => record.cordon.is_some() && record.revoked.is_none(),
         }
     }
 }
@@ -141,7 +142,7 @@ impl Position {
 }
 
 /// The key by which names are ordered: `web-2` is before `web-10`. Each number is preceded by its number of digits.
-pub(super) fn natural_key(name: &str) -> Vec<u8> {
+pub(crate) fn natural_key(name: &str) -> Vec<u8> {
     let mut key = Vec::with_capacity(name.len() + 4);
     for part in name.as_bytes().chunk_by(|one, next| one.is_ascii_digit() == next.is_ascii_digit())
     {

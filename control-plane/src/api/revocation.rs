@@ -150,7 +150,10 @@ pub(super) fn reach(
 }
 
 /// The service ports for which callers dial a proxy.
-fn called_ports(snapshot: &Snapshot, record: &JoinRecord) -> impl Iterator<Item = ServicePort> {
+pub(super) fn called_ports(
+    snapshot: &Snapshot,
+    record: &JoinRecord,
+) -> impl Iterator<Item = ServicePort> {
     let services = record.services.iter().filter_map(|name| snapshot.service(name));
     let ports = services.flat_map(|service| service.service_ports().map(|(port, _)| port));
     ports.filter(|port| {
@@ -181,7 +184,7 @@ fn shared_certificates(record: &JoinRecord, snapshot: &Snapshot) -> Vec<SharedCe
     known.flat_map(|certificate| certificate.with_earlier()).collect()
 }
 
-fn check_reason(reason: &str) -> Result<(), ApiError> {
+pub(super) fn check_reason(reason: &str) -> Result<(), ApiError> {
     let but = if let Some(control) = reason.chars().find(|c| c.is_control()) {
         format!("holds the control character {control:?}")
     } else if reason == Revocation::LEFT {

@@ -4,11 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use ironmesh_catalog::text::chain;
 use ironmesh_catalog::{
-    ApplicationState, HealthSource, JoinRecord, ProbedApplication, ServicePort, Snapshot,
+    ApplicationState, HealthSource, JoinRecord, MachineDrainState, ProbedApplication, ProxyId,
+    ProxyVersions, ServicePort, Snapshot,
 };
 use ironmesh_cert::peer::VerifiedProxy;
-use ironmesh_enrollment::{ApplicationProbe, EnrollmentError, HealthAnswer, HealthReport};
+use ironmesh_enrollment::{
+    ApplicationProbe, DrainOrder, DrainReport, EnrollmentError, HealthAnswer, HealthReport,
+};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
@@ -26,6 +30,9 @@ const MOST_INTERVAL: Duration = Duration::from_secs(300);
 
 /// So many reports per second come from all agents: each has a handshake of its own, and the listener limits these.
 const REPORTS_PER_SECOND: u64 = 50;
+
+/// The interval of an agent whose machine is drained, which tells soon how far it is, and when it may return.
+pub(crate) const ORDERED_INTERVAL: Duration = Duration::from_secs(3);
 
 /// A report lasts for so many intervals.
 const LIFETIME: u32 = 3;
@@ -68,7 +75,7 @@ impl MachineEnrollment {
             states.entry(port).or_default().entry(one.target).or_insert(state);
         }
         let proxies = self.register.records().len();
-        let interval = interval(proxies, !probes.is_empty());
+        let interval = report_interval(proxies, !probes.is_empty());
         let at = (now, Instant::now());
         let lifetime = interval * LIFETIME;
         let health = Report { source: HealthSource::Agent, states, probes: kinds, lifetime };
@@ -79,9 +86,57 @@ impl MachineEnrollment {
         if let Some(traffic) = report.traffic {
             self.record_traffic(&record, traffic, lifetime, at);
         }
-        let traffic_in_seconds = Some(self::interval(proxies, true).as_secs());
-        Ok(HealthAnswer { probes, report_in_seconds: interval.as_secs(), traffic_in_seconds })
+        let traffic_in_seconds = Some(report_interval(proxies, true).as_secs());
+        let version = report.agent_version.as_deref();
+        self.record_machine(record.id, version, report.drain, now);
+        let drain = self
+            .register
+            .get(record.id)
+            .map_or_else(DrainOrder::default, |record| drain_order(&record));
+        let next = match drain.ordered {
+            Some(_) => ordered_interval(self.leaves.cordons().len()).min(interval),
+            None => interval,
+        };
+        let report_in_seconds = next.as_secs();
+        Ok(HealthAnswer { probes, report_in_seconds, traffic_in_seconds, drain: Some(drain) })
     }
+
+    /// Records what an agent reports about its machine. A later report repeats what could not be stored.
+    fn record_machine(
+        &self,
+        id: ProxyId,
+        version: Option<&str>,
+        drain: Option<DrainReport>,
+        now: Timestamp,
+    ) {
+        let version = version.filter(|version| ProxyVersions::is_valid(version));
+        let recorded =
+            version.map_or(Ok(()), |version| self.register.record_agent_version(id, version));
+        let recorded = recorded.and_then(|()| match drain {
+            Some(DrainReport { ordered, state }) => {
+                self.register.record_machine_drain(id, ordered, state, now)
+            }
+            None => Ok(()),
+        });
+        if let Err(error) = recorded {
+            tracing::error!(proxy = %id, error = chain(&error), "cannot store the report of an agent");
+        }
+    }
+}
+
+/// The order for the machine of a proxy.
+fn drain_order(record: &JoinRecord) -> DrainOrder {
+    let drain = record.cordon.as_ref().and_then(|cordon| cordon.drain.as_ref());
+    let state = drain.and_then(|drain| drain.machine).map(|machine| machine.state);
+    DrainOrder {
+        ordered: drain.map(|drain| drain.since),
+        is_done: state == Some(MachineDrainState::Drained),
+    }
+}
+
+/// When the agent of one of so many cordoned machines reports next.
+fn ordered_interval(cordoned: usize) -> Duration {
+    Duration::from_secs(cordoned as u64 / REPORTS_PER_SECOND).max(ORDERED_INTERVAL)
 }
 
 /// The probes of the applications of a proxy.
@@ -96,7 +151,7 @@ fn probes(snapshot: &Snapshot, record: &JoinRecord) -> Vec<ApplicationProbe> {
 }
 
 /// When an agent reports next, in a mesh of so many proxies, if it probes or has traffic, or if it does not.
-fn interval(proxies: usize, is_active: bool) -> Duration {
+pub(crate) fn report_interval(proxies: usize, is_active: bool) -> Duration {
     let least = if is_active { INTERVAL } else { IDLE_INTERVAL };
     let all = Duration::from_secs(proxies as u64 / REPORTS_PER_SECOND);
     all.clamp(least, MOST_INTERVAL)
@@ -108,9 +163,11 @@ mod tests {
 
     #[test]
     fn reports_of_a_large_mesh_are_spread() {
-        assert_eq!(interval(1, true), INTERVAL);
-        assert_eq!(interval(1, false), IDLE_INTERVAL);
-        assert_eq!(interval(1000, true), Duration::from_secs(20));
-        assert_eq!(interval(1_000_000, true), MOST_INTERVAL);
+        assert_eq!(report_interval(1, true), INTERVAL);
+        assert_eq!(report_interval(1, false), IDLE_INTERVAL);
+        assert_eq!(report_interval(1000, true), Duration::from_secs(20));
+        assert_eq!(report_interval(1_000_000, true), MOST_INTERVAL);
+        assert_eq!(ordered_interval(1), ORDERED_INTERVAL);
+        assert_eq!(ordered_interval(1000), Duration::from_secs(20));
     }
 }

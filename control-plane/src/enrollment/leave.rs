@@ -193,6 +193,7 @@ impl MachineEnrollment {
             active_revision,
             certificate_expires_at: record.certificate_expires_at,
             leaving_since: self.leaves.since(record.id),
+            cordoned_since: record.cordon.as_ref().map(|cordon| cordon.since),
         }
     }
 

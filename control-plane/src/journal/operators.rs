@@ -2,7 +2,8 @@
 
 use ironmesh_admin::{ApiError, Identity, Principal};
 use ironmesh_api::{
-    BootstrapRequest, BootstrapResponse, EnrolledProxy, RevokeRequest, RevokedProxies,
+    BootstrapRequest, BootstrapResponse, CordonChange, CordonRequest, EnrolledProxy, RevokeRequest,
+    RevokedProxies,
 };
 use ironmesh_catalog::{
     Actor, JoinRecord, JournalEntry, JournalKind, JournalOutcome, JournalSubject, OperatorName,
@@ -182,6 +183,47 @@ pub(crate) fn export(principal: &Principal, result: Result<(u64, u64), &ApiError
     let message = result.is_ok().then(|| format!("{bytes} bytes"));
     let subject = JournalSubject::default();
     JournalEntry { count, message, ..entry(principal, JournalKind::Export, result.err(), subject) }
+}
+
+/// A change of the cordon of the proxy that `id` names.
+pub(crate) fn cordon_change(
+    principal: &Principal,
+    id: &str,
+    change: CordonChange,
+    request: &CordonRequest,
+    result: Result<&JoinRecord, &ApiError>,
+) -> JournalEntry {
+    let subject = JournalSubject {
+        proxy: result.map(|record| record.id).ok(),
+        name: match result {
+            Ok(record) => record.name.as_ref().map(ToString::to_string),
+            Err(_) => Some(line(id)),
+        },
+        services: result.map(|record| few(&record.services)).unwrap_or_default(),
+        ..JournalSubject::default()
+    };
+    let kind = match change {
+        CordonChange::Drain => JournalKind::Drain,
+        CordonChange::Cordon | CordonChange::Uncordon => JournalKind::Cordon,
+    };
+    let reason = request.reason.as_deref().map(line).filter(|reason| !reason.is_empty());
+    let message = match (change, reason) {
+        (CordonChange::Uncordon, Some(reason)) => Some(format!("returned to service: {reason}")),
+        (CordonChange::Uncordon, None) => Some("returned to service".to_owned()),
+        (_, reason) => reason,
+    };
+    JournalEntry { message, ..entry(principal, kind, result.err(), subject) }
+}
+
+/// The name of who made a change, or the user id; none if it is unknown.
+pub(crate) fn principal_name(principal: &Principal) -> Option<String> {
+    match &principal.identity {
+        Identity::User { uid: Some(uid) } => {
+            Some(user_name(*uid).unwrap_or_else(|| format!("user {uid}")))
+        }
+        Identity::User { uid: None } | Identity::Local => None,
+        Identity::Operator { name, .. } => Some(name.to_string()),
+    }
 }
 
 /// A change of the services of the proxy that `id` names.

@@ -62,6 +62,9 @@ pub(crate) struct ProxyNote {
     /// The leave that all callers at the control plane have ACKed, by its begin.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) acked_leave: Option<Timestamp>,
+    /// The cordon that all callers at the control plane have ACKed, by its begin.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) acked_cordon: Option<Timestamp>,
     /// The addresses of its aggregated streams at the control plane, the first [`MAX_STREAMS`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) streams: Vec<SocketAddr>,

@@ -233,6 +233,17 @@ impl PeerNotes {
         };
         self.control_planes.keys().all(has_acked)
     }
+
+    /// The host names of the peers of which some caller has not ACKed the cordon of a proxy that began then.
+    pub(super) fn pending_cordon(&self, id: ProxyId, since: Timestamp) -> Vec<String> {
+        let notes = self.notes.get(&id);
+        let has_acked = |peer: &Uuid| {
+            let received = notes.and_then(|notes| notes.get(peer));
+            received.is_some_and(|received| received.note.acked_cordon == Some(since))
+        };
+        let pending = self.control_planes.iter().filter(|(peer, _)| !has_acked(peer));
+        pending.map(|(_, note)| note.host.clone()).collect()
+    }
 }
 
 /// The notes of a chunk. A different version may write some that this one cannot read: these are left out.

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::{Reconciler, expiry};
+use crate::versions;
 
 /// The findings about the mesh as a whole. A catalog may have a hundred thousand endpoints without traffic: those findings
 /// are shared with the snapshot, so that a change costs the services that it touches.
@@ -69,7 +70,7 @@ fn log<'a>(findings: impl Iterator<Item = &'a Finding>, is_known: impl Fn(&Findi
 }
 
 impl Reconciler {
-    /// Updates the findings about proxy certificates: by the clock, and after an enrollment or a revocation.
+    /// Updates the findings about proxy certificates and versions: by the clock, and after an enrollment or a revocation.
     pub(super) fn check_certificates(&mut self, is_tick: bool, now: Timestamp) {
         let members = self.register.generation().borrow().members;
         if !is_tick && self.expiry.1 == members {
@@ -78,7 +79,8 @@ impl Reconciler {
         // After a jump of the clock no proxy is retired, so none is reported either.
         let is_clock_reliable = self.clock.recent_jump(Instant::now()).is_none();
         let records = is_clock_reliable.then(|| self.register.all_records());
-        let findings = records.map_or_else(Vec::new, |records| expiry::findings(&records, now));
+        let mut findings = records.map_or_else(Vec::new, |records| expiry::findings(&records, now));
+        findings.extend(versions::findings(&self.register.records()));
         self.is_expiry_news |= findings != self.expiry.0;
         self.expiry = (findings, members);
     }

@@ -203,6 +203,13 @@ impl Reconciler {
         }
     }
 
+    /// Marks the proxies that are cordoned by their records.
+    pub(super) fn follow_cordons(&self, records: &Records) {
+        for id in self.leaves.follow_records(records) {
+            self.peers.note(id, |note| note.acked_cordon = None);
+        }
+    }
+
     /// Tells peers which leaves have ended here.
     pub(super) fn note_leaves(&self) {
         for (id, since) in self.leaves.take_ended() {
@@ -213,12 +220,17 @@ impl Reconciler {
         }
     }
 
-    /// Tells peers which leaves all callers here have ACKed.
+    /// Tells peers which leaves and cordons all callers here have ACKed.
     pub(super) fn note_acked_leaves(&self) {
         let convergence = self.convergence.borrow();
         for (id, since, change) in self.leaves.all() {
             if convergence.has_acked_leave(id, change) {
                 self.peers.note(id, |note| note.acked_leave = Some(since));
+            }
+        }
+        for (id, mark) in self.leaves.cordons() {
+            if convergence.has_acked_leave(id, mark.change) {
+                self.peers.note(id, |note| note.acked_cordon = Some(mark.since));
             }
         }
     }

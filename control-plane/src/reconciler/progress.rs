@@ -49,7 +49,10 @@ impl Reconciler {
                 Some(_) => AckedPorts::None,
                 None => AckedPorts::AtMost(&config.compiled.serves),
             };
-            progress.push((config.proxy.record.id, context.progress(client, config, acked_ports)));
+            let envoy = clients.node(client).and_then(|node| node.envoy_version);
+            let envoy = envoy.map(|version| version.to_string());
+            let of_client = context.progress(client, config, acked_ports);
+            progress.push((config.proxy.record.id, Progress { envoy, ..of_client }));
             without_listener.push((Arc::clone(client), nacked));
             // A proxy without service ports has nothing to wait for.
             if is_serving || serves_nothing {
@@ -136,7 +139,8 @@ impl<'a> ProgressContext<'a> {
             missing.0.insert(served.clone());
         }
         let certificates = config.proxy.metadata.certificates;
-        Progress { acked_ports, without_backend, without_local_cluster, certificates }
+        let envoy = None;
+        Progress { acked_ports, without_backend, without_local_cluster, certificates, envoy }
     }
 
     /// Whether a provider reports an application behind a proxy's service port.

@@ -2,6 +2,7 @@
 
 mod clock;
 mod convergence;
+mod cordon;
 mod cost;
 mod duplicates;
 mod endpoints;

@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use super::*;
 
+mod cordons;
 mod names;
 
 fn store(folder: &TempDir) -> Arc<Store> {

@@ -21,7 +21,7 @@ async fn proxy_reports_the_health_of_its_applications() {
         state: ApplicationState::Healthy,
         reason: None,
     };
-    let report = HealthReport { applications: vec![application], traffic: None };
+    let report = HealthReport { applications: vec![application], ..HealthReport::default() };
     let answer = server.client().report_health(&identity, &report).await.unwrap();
     assert_eq!(answer.report_in_seconds, 10);
     assert_eq!(server.calls(), [format!("health 1 {}", proxy())]);

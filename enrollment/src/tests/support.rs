@@ -244,6 +244,7 @@ fn status(proxy: &VerifiedProxy) -> ProxyStatus {
         active_revision: None,
         certificate_expires_at: Timestamp::UNIX_EPOCH,
         leaving_since: None,
+        cordoned_since: None,
     }
 }
 

@@ -2,6 +2,9 @@
 //!
 //! ```text
 //! leave request (repeated) ─► drain inbound listeners ─► wait for connections ─► SIGTERM
+//!                                                                                   │
+//!                            by a stop: the supervisor ends ◄───────────────────────┤
+//!                            by a hold: it waits for the command to start Envoy ◄───┘
 //! ```
 
 use std::time::Duration;
@@ -26,11 +29,64 @@ const LEAVE_PAUSE: Duration = Duration::from_secs(3);
 /// The pause between two counts of connections.
 const COUNT_PAUSE: Duration = Duration::from_millis(500);
 
+/// What follows a drain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AfterDrain {
+    /// The end of the supervisor.
+    Stop,
+    /// A wait for the command to start Envoy again; after the wait, that start.
+    Resume,
+}
+
 impl Supervisor {
-    /// Drains and ends all Envoys. A second signal ends them at once.
-    pub(super) async fn drain(&mut self, reason: &'static str) {
-        self.notifier.stopping();
+    /// Drains and ends all Envoys, and waits for the command to start one. A signal stops the supervisor: after the drain, if
+    /// that still runs.
+    pub(super) async fn hold(&mut self) -> AfterDrain {
+        let after = self.drain("a hold command", AfterDrain::Resume).await;
+        if after == AfterDrain::Stop {
+            return after;
+        }
+        self.publish_as(EnvoyState::Drained);
+        // A start that never had an Envoy is done: units that wait for it go on.
+        if self.announce_at.take().is_some() {
+            self.notifier.ready();
+        }
+        loop {
+            tokio::select! {
+                name = self.signals.stop() => {
+                    tracing::info!(signal = name, "the supervisor ends");
+                    self.notifier.stopping();
+                    return AfterDrain::Stop;
+                }
+                command = self.commands.recv() => match command {
+                    Some(Command::Resume) => {
+                        tracing::info!("starting Envoy after the hold");
+                        return AfterDrain::Resume;
+                    }
+                    Some(Command::Drain) | None => return AfterDrain::Stop,
+                    Some(Command::Reload(sender)) => {
+                        let reason = "Envoy is drained, until the proxy is uncordoned".to_owned();
+                        Reporter(Some(sender)).report(ReloadProgress::Failed { reason });
+                    }
+                    Some(Command::Hold) => {}
+                },
+            }
+        }
+    }
+
+    /// Drains and ends all Envoys. If the supervisor then stops, a signal ends them at once; otherwise the first one makes it
+    /// stop after the drain. Returns what follows.
+    pub(super) async fn drain(
+        &mut self,
+        reason: &'static str,
+        mut after: AfterDrain,
+    ) -> AfterDrain {
+        if after == AfterDrain::Stop {
+            self.notifier.stopping();
+        }
         self.restart_at = None;
+        self.check = None;
+        self.waiting = None;
         if self.next.is_some() {
             self.abort_handover("the supervisor is stopping").await;
         }
@@ -38,13 +94,26 @@ impl Supervisor {
         self.publish_as(EnvoyState::Draining);
         tracing::info!(reason, "draining Envoy");
         if let Some(serving) = &mut self.serving {
-            tokio::select! {
-                () = drained(&self.plan, &self.options.leave) => {}
-                exit = serving.process.ended() => tracing::warn!(exit, "Envoy ended during the drain"),
-                name = self.signals.stop() => {
-                    tracing::warn!(signal = name, "second signal: ending Envoy without the rest of the drain");
+            let drained = drained(&self.plan, &self.options.leave);
+            tokio::pin!(drained);
+            loop {
+                tokio::select! {
+                    () = &mut drained => break,
+                    exit = serving.process.ended() => {
+                        tracing::warn!(exit, "Envoy ended during the drain");
+                        break;
+                    }
+                    name = self.signals.stop() => {
+                        if after == AfterDrain::Stop {
+                            tracing::warn!(signal = name, "second signal: ending Envoy without the rest of the drain");
+                            break;
+                        }
+                        tracing::info!(signal = name, "the supervisor ends after the drain");
+                        self.notifier.stopping();
+                        after = AfterDrain::Stop;
+                    }
+                    () = stop_command(&mut self.commands) => after = AfterDrain::Stop,
                 }
-                () = reject_reloads(&mut self.commands) => {}
             }
         }
         let retiring = self.retiring.drain(..).map(|retiring| retiring.instance);
@@ -52,6 +121,7 @@ impl Supervisor {
             instance.process.terminate().await;
         }
         tracing::info!("Envoy has ended");
+        after
     }
 }
 
@@ -127,15 +197,17 @@ async fn drain_connections(plan: &EnvoyPlan) {
     }
 }
 
-/// Answers commands during the drain, for ever.
-async fn reject_reloads(commands: &mut mpsc::Receiver<Command>) {
+/// Answers commands during the drain, until one is to stop the supervisor.
+async fn stop_command(commands: &mut mpsc::Receiver<Command>) {
     loop {
         match commands.recv().await {
             Some(Command::Reload(sender)) => {
-                let reason = "the supervisor is stopping".to_owned();
+                let reason = "Envoy is drained".to_owned();
                 Reporter(Some(sender)).report(ReloadProgress::Failed { reason });
             }
-            Some(Command::Drain) => {}
+            Some(Command::Drain) => return,
+            // The drain runs, and who wants Envoy back repeats that.
+            Some(Command::Hold | Command::Resume) => {}
             None => std::future::pending().await,
         }
     }

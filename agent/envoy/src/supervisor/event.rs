@@ -40,6 +40,7 @@ pub(super) enum Event {
 pub(super) enum Outcome {
     Continue,
     Stop(&'static str),
+    Hold,
 }
 
 impl Supervisor {
@@ -134,6 +135,9 @@ impl Supervisor {
             Event::Signal(Received::Reload) => self.begin_reload(Reporter(None)),
             Event::Command(Command::Reload(sender)) => self.begin_reload(Reporter(Some(sender))),
             Event::Command(Command::Drain) => return Outcome::Stop("a drain command"),
+            Event::Command(Command::Hold) => return Outcome::Hold,
+            // It runs already.
+            Event::Command(Command::Resume) => {}
         }
         Outcome::Continue
     }

@@ -128,7 +128,12 @@ pub(super) fn endpoint_status(row: &EndpointRow) -> String {
     };
     let at = row.dialled_at.map(|address| format!(" at {address}")).unwrap_or_default();
     let reason = row.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
-    let leaving = row.leaving_since.map(|since| format!(", its proxy leaves since {since:.0}"));
+    let leaving = row.leaving_since.map(|since| {
+        let verb = row
+            .cordon
+            .map_or_else(|| "leaves".to_owned(), |mode| format!("is {}", mode.participle()));
+        format!(", its proxy {verb} since {since:.0}")
+    });
     format!("{word}{at}{reason}{}", leaving.unwrap_or_default())
 }
 

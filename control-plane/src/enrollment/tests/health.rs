@@ -5,8 +5,9 @@ use ironmesh_catalog::{
     ReportedApplications, ServiceAccount, ServiceCertificate, ServicePort, Snapshot, TcpAccesses,
     TrustBundle,
 };
+use ironmesh_catalog::{CordonMode, MachineDrainState};
 use ironmesh_config_language::{Document, load_documents};
-use ironmesh_enrollment::{HealthReport, ReportedApplication};
+use ironmesh_enrollment::{DrainOrder, DrainReport, HealthReport, ReportedApplication};
 
 use super::*;
 
@@ -44,7 +45,7 @@ fn report(service: &str, port: u16) -> HealthReport {
     let reason = Some("status 503".to_owned());
     HealthReport {
         applications: vec![ReportedApplication { service, port, target, state, reason }],
-        traffic: None,
+        ..HealthReport::default()
     }
 }
 
@@ -95,4 +96,56 @@ fn report_about_a_port_without_a_probe_is_ignored() {
         enroller.record_health_report(&proxy, report("shop/bookstore", 80), peer(5), world.now);
     assert_eq!(answer.unwrap().report_in_seconds, 30, "no policy is active");
     assert!(enroller.health.current().is_empty());
+}
+
+#[test]
+fn drain_order_is_repeated_until_the_machine_has_carried_it_out() {
+    let world = world();
+    let token = world.token_for(|_| {});
+    let enrolled = world.join(&token, &request(), peer(5), AT_ONCE).unwrap();
+    let proxy = verified(&enrolled.certificate);
+    let (id, ordered) = (enrolled.id, world.now);
+    let send = |drain: Option<MachineDrainState>| {
+        let report = || HealthReport {
+            agent_version: Some("0.9.1".to_owned()),
+            drain: drain.map(|state| DrainReport { ordered, state }),
+            ..HealthReport::default()
+        };
+        loop {
+            match world.enroller.record_health_report(&proxy, report(), peer(5), world.now) {
+                Err(EnrollmentError::Busy(_)) => thread::yield_now(),
+                answer => return answer.unwrap(),
+            }
+        }
+    };
+    let answer = send(None);
+    assert_eq!((answer.drain, answer.report_in_seconds), (Some(DrainOrder::default()), 30));
+    let record = || world.enroller.register.get(id).unwrap();
+    assert_eq!(record().versions.agent.as_deref(), Some("0.9.1"));
+    let order = |mode| crate::register::CordonOrder { mode, by: None, reason: None, at: ordered };
+    world.enroller.register.cordon(id, &order(CordonMode::Cordon)).unwrap();
+    assert_eq!(send(None).drain, Some(DrainOrder::default()), "it keeps running");
+    world.enroller.register.cordon(id, &order(CordonMode::Drain)).unwrap();
+    let answer = send(None);
+    let expected = DrainOrder { ordered: Some(ordered), is_done: false };
+    assert_eq!((answer.drain, answer.report_in_seconds), (Some(expected), 3));
+    assert_eq!(send(Some(MachineDrainState::Draining)).drain, Some(expected));
+    let answer = send(Some(MachineDrainState::Drained));
+    assert_eq!(answer.drain, Some(DrainOrder { is_done: true, ..expected }));
+    // A machine that has booted since then runs an Envoy, and is not drained again.
+    assert_eq!(send(None).drain, Some(DrainOrder { is_done: true, ..expected }));
+    world.enroller.register.uncordon(id).unwrap();
+    assert_eq!(send(Some(MachineDrainState::Drained)).drain, Some(DrainOrder::default()));
+}
+
+#[test]
+fn version_of_an_agent_that_is_no_version_is_ignored() {
+    let world = world();
+    let token = world.token_for(|_| {});
+    let enrolled = world.join(&token, &request(), peer(5), AT_ONCE).unwrap();
+    let proxy = verified(&enrolled.certificate);
+    let agent_version = Some("1.0\n\u{1b}[2J".to_owned());
+    let report = HealthReport { agent_version, ..HealthReport::default() };
+    world.enroller.record_health_report(&proxy, report, peer(5), world.now).unwrap();
+    assert_eq!(world.enroller.register.get(enrolled.id).unwrap().versions.agent, None);
 }

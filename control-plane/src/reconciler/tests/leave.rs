@@ -11,7 +11,7 @@ use tokio::time::{Instant, advance};
 use super::harness::Harness;
 use crate::leave_table::{LeaveMark, MARK_LIFETIME};
 
-const POLICY: &str = r#"
+pub(super) const POLICY: &str = r#"
 [[service]]
 name = "store"
 ports = [{ port = 80, protocol = "http" }]
@@ -33,16 +33,16 @@ sources = [{ name = "buyer" }]
 rules = [{ kind = "HTTPRouteGroup", name = "all" }]
 "#;
 
-struct Mesh {
-    harness: Harness,
-    record: JoinRecord,
-    store: SimulatedClient,
-    buyer: SimulatedClient,
-    clerk: SimulatedClient,
+pub(super) struct Mesh {
+    pub(super) harness: Harness,
+    pub(super) record: JoinRecord,
+    pub(super) store: SimulatedClient,
+    pub(super) buyer: SimulatedClient,
+    pub(super) clerk: SimulatedClient,
 }
 
 impl Mesh {
-    fn settled() -> Self {
+    pub(super) fn settled() -> Self {
         let mut harness = Harness::open(POLICY);
         let record = harness.join(1, &["store"]);
         let mut store = harness.connect(&record);
@@ -53,7 +53,7 @@ impl Mesh {
         Self { harness, record, store, buyer, clerk }
     }
 
-    fn leave(&mut self) -> LeaveMark {
+    pub(super) fn leave(&mut self) -> LeaveMark {
         let client = self.record.id.to_string();
         let starts = self.harness.hub.process_starts(&client);
         let mark = self.harness.leaves.leave(
@@ -67,7 +67,7 @@ impl Mesh {
         mark
     }
 
-    fn health(&self) -> Health {
+    pub(super) fn health(&self) -> Health {
         let snapshot = self.harness.feeds.snapshot.borrow().clone().unwrap();
         let port = ServicePort::new("store".parse().unwrap(), 80);
         let hosts = &snapshot.endpoints[&port];
@@ -85,7 +85,7 @@ impl Mesh {
     }
 }
 
-fn endpoints(client: &SimulatedClient) -> String {
+pub(super) fn endpoints(client: &SimulatedClient) -> String {
     let set = client.set();
     set.of(ResourceType::Endpoint)["default/store|80"].to_json().to_string()
 }

@@ -22,6 +22,7 @@ fn row(address: &str, provider: Provider, status: &str) -> EndpointRow {
         proxy: None,
         proxy_name: None,
         leaving_since: None,
+        cordon: None,
         dialled_at: None,
         status: status.to_owned(),
         reason: None,

@@ -1,0 +1,13 @@
+//! The handler of the report about the versions of all proxies.
+
+use axum::extract::State;
+
+use super::work_queues::{JsonBody, Reads};
+use super::{ApiError, Shared};
+
+pub(super) async fn versions(
+    State(control_plane): State<Shared>,
+    reads: Reads,
+) -> Result<JsonBody, ApiError> {
+    reads.answer(move || Ok(control_plane.versions())).await
+}
