@@ -45,10 +45,10 @@ use ironmesh_api::{
     TokenView,
 };
 use ironmesh_api::{ConvergenceView, WaitAnswer, WaitRequest};
+use ironmesh_api::{CordonChange, CordonRequest, CordonResult};
 use ironmesh_api::{
     CredentialRequest, IssuedCredential, OperatorList, OperatorView, RevokeOperatorRequest,
 };
-use ironmesh_api::{CordonChange, CordonRequest, CordonResult};
 use ironmesh_api::{JournalPage, MAX_JOURNAL_PAGE};
 use ironmesh_api::{MAX_PROXY_PAGE, ProxyPage, ProxyQuery};
 use ironmesh_api::{Plan, PlanRequest};

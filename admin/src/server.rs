@@ -39,8 +39,8 @@ use tracing::Instrument;
 
 pub use access::{Authenticated, OperatorAccess, PresentedCredential};
 pub use control_plane::{Cancellation, ControlPlane, NextChange, WriteExport};
-pub use error::ApiError;
 use cordons::CordonWaits;
+pub use error::ApiError;
 use export::Exports;
 use handlers::Waits;
 pub use operations::Operation;

@@ -5,6 +5,7 @@ mod convergence;
 mod cordons;
 mod endpoints;
 mod enrollment;
+mod metrics;
 mod operators;
 mod plan;
 mod proxies;
@@ -50,7 +51,6 @@ use super::enrollment::{Alarms, TokenTable, XdsAddresses};
 use super::health_discovery::HealthDiscovery;
 use super::journal::{self, CertificateHolder, Journal};
 use super::leave_table::LeaveTable;
-use super::metrics;
 use super::operators::Operators;
 use super::peers::{PeerVersion, Peers};
 use super::policy_source::{PolicyState, Releases, SourceRequests};
@@ -82,6 +82,8 @@ pub(crate) struct RunningControlPlane {
     pub(crate) feeds: StatusFeeds,
     /// The findings about the control plane's own state.
     pub(crate) state_findings: watch::Receiver<Vec<Finding>>,
+    /// Since when the local store cannot be written.
+    pub(crate) local_outage: watch::Receiver<Option<Timestamp>>,
     pub(crate) hub: Arc<Hub>,
     pub(crate) audit: Arc<Audit>,
     pub(crate) traffic: Arc<TrafficTable>,
@@ -338,16 +340,7 @@ impl ControlPlane for RunningControlPlane {
     }
 
     fn metrics(&self) -> String {
-        metrics::exposition(metrics::Sources {
-            hub: Arc::clone(&self.hub),
-            register: Arc::clone(&self.register),
-            policy: self.policy.clone(),
-            feeds: self.feeds.clone(),
-            state_findings: self.state_findings.clone(),
-            audit: Arc::clone(&self.audit),
-            enrollment: Arc::clone(&self.enrollment_counters),
-            health_discovery: Arc::clone(&self.health_discovery),
-        })
+        self.exposition()
     }
 
     fn bootstrap(

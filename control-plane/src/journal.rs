@@ -31,8 +31,8 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use certificates::{CertificateHolder, RecordedCertificates};
 pub(crate) use operators::{
-    cordon_change, enrollment, export, held_endpoints, operator_change, principal_name, policy_change, revocations,
-    services_change, token_change,
+    cordon_change, enrollment, export, held_endpoints, operator_change, policy_change,
+    principal_name, revocations, services_change, token_change,
 };
 use pending::PendingEntries;
 pub use users::user_name;
@@ -162,6 +162,12 @@ impl Journal {
         let page = self.0.state.journal(&JournalQuery { limit, ..*query });
         let (entries, last) = page.map_err(|error| ApiError::Internal(chain(&error)))?;
         Ok(JournalPage { entries, last, dropped: self.0.pending.lock().dropped })
+    }
+
+    /// How many entries are not stored yet, and how many were lost since the start.
+    pub(crate) fn queue(&self) -> (usize, u64) {
+        let pending = self.0.pending.lock();
+        (pending.len(), pending.dropped)
     }
 
     /// Whether the newest stored change of policy with the same outcome has the same revision: then a start with

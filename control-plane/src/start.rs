@@ -201,6 +201,7 @@ pub async fn start(
         replicas,
         feeds.snapshot.clone(),
     );
+    let local_outage = state_watch.outage_since();
     let audit = Arc::new(Audit::new(mesh.trust_domain.clone(), feeds.snapshot.clone()));
     let xds_addresses = XdsAddresses {
         listener: xds_listener.local_addr()?,
@@ -275,6 +276,7 @@ pub async fn start(
         exporter,
         feeds: feeds.clone(),
         state_findings,
+        local_outage,
         hub,
         audit,
         traffic,

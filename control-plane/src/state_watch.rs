@@ -45,6 +45,8 @@ pub(crate) struct StateWatch {
     snapshot: watch::Receiver<Option<Arc<Snapshot>>>,
     outage: Option<Outage>,
     findings: watch::Sender<Vec<Finding>>,
+    /// Since when the disk cannot be written.
+    outage_since: watch::Sender<Option<Timestamp>>,
 }
 
 /// A time in which the disk cannot be written.
@@ -65,10 +67,17 @@ impl StateWatch {
         let findings = watch::Sender::default();
         let receiver = findings.subscribe();
         let hub = Arc::clone(&replicas.hub);
-        let mut watch = Self { store, etcd, hub, replicas, snapshot, outage: None, findings };
+        let (outage, outage_since) = (None, watch::Sender::default());
+        let mut watch =
+            Self { store, etcd, hub, replicas, snapshot, outage, findings, outage_since };
         // The first answer to a client already has the findings of the start.
         watch.examine(Timestamp::now());
         (watch, receiver)
+    }
+
+    /// Since when the disk cannot be written; none while it can.
+    pub(crate) fn outage_since(&self) -> watch::Receiver<Option<Timestamp>> {
+        self.outage_since.subscribe()
     }
 
     /// Watches until `shutdown`.
@@ -94,7 +103,13 @@ impl StateWatch {
         }
         let health = self.store.health();
         let path = self.store.path();
-        let since = self.outage.as_ref().map_or(now, |outage| outage.since);
+        let outage = self.outage.as_ref().map(|outage| outage.since);
+        let since = outage.unwrap_or(now);
+        self.outage_since.send_if_modified(|known| {
+            let is_news = *known != outage;
+            *known = outage;
+            is_news
+        });
         let mut found = store_findings(&health, &path.display().to_string(), since);
         if let Some((etcd, exchange)) = &self.etcd {
             let expiry = self.snapshot.borrow().as_ref().and_then(|snapshot| {

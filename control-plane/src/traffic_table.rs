@@ -1,9 +1,11 @@
-//! The traffic table: what proxies counted in the last ten minutes, by caller and called service port.
+//! The traffic table: what proxies counted in the last ten minutes, by caller and called service port, and how many requests
+//! they counted since the start.
 //!
 //! It is the one writer of these sums, which are in memory alone, within bounds: at most [`MAX_PAIRS`] pairs, and the calls
-//! of further pairs add up by caller. It never decides what a proxy may report about, and changes nothing that proxies get
+//! of further pairs add up by caller; `totals.rs` has the bound of the requests since the start. It never decides what a proxy may report about, and changes nothing that proxies get
 //! (docs/decisions/0083).
 
+mod totals;
 mod view;
 mod window;
 
@@ -16,6 +18,8 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use totals::RequestTotals;
+pub(crate) use totals::{CLASSES, RequestsByClass, TrafficPair};
 use window::{STEP, TrafficWindow};
 
 /// The most pairs of a caller and a called service port. One takes 3 to 37 KB (docs/performance.md).
@@ -42,6 +46,7 @@ pub(crate) struct TrafficTable {
 struct State {
     windows: BTreeMap<TrafficKey, TrafficWindow>,
     proxies: BTreeMap<ProxyId, ReportingProxy>,
+    totals: RequestTotals,
     /// The step in which old traffic was forgotten last.
     swept: u64,
 }
@@ -72,7 +77,8 @@ impl Default for TrafficTable {
 }
 
 impl TrafficTable {
-    /// Adds a report. `is_known` decides which service ports the proxy may report calls of: others add up.
+    /// Adds a report. `is_known` decides which service ports the proxy may report calls of: others add up. `is_allowed`
+    /// decides which of them it may call: only these have totals of their own.
     ///
     /// A batch that the proxy sends again counts once.
     pub(crate) fn record(
@@ -80,6 +86,7 @@ impl TrafficTable {
         source: &TrafficSource<'_>,
         report: TrafficReport,
         is_known: impl Fn(&ServicePort) -> bool,
+        is_allowed: impl Fn(&ServicePort) -> bool,
         (now, instant): (Timestamp, Instant),
     ) {
         let Some(caller) = source.services.first() else { return };
@@ -98,12 +105,19 @@ impl TrafficTable {
             is_own.then_some((TrafficKey::Inbound(port), traffic))
         });
         let flows: Vec<_> = outbound.chain(other).chain(inbound).collect();
+        // Policy is examined before the lock.
+        let pairs: Vec<_> = flows.iter().map(|(key, _)| allowed_pair(key, &is_allowed)).collect();
         let step = self.step(instant);
         let mut state = self.state.lock();
         let known = state.proxies.get(&source.proxy);
         let is_repeated = known.is_some_and(|known| known.batch == batch);
         let mut in_flight: BTreeMap<_, u64> = BTreeMap::new();
-        for (key, ReportedTraffic { in_flight: now, counts }) in flows {
+        for ((key, ReportedTraffic { in_flight: now, counts }), pair) in
+            flows.into_iter().zip(pairs)
+        {
+            if matches!(key, TrafficKey::Outbound(..)) && !is_repeated {
+                state.totals.add(pair, &counts);
+            }
             let key = state.key_within_bound(key, step);
             if now > 0 {
                 let known = in_flight.entry(key.clone()).or_default();
@@ -117,6 +131,16 @@ impl TrafficTable {
         let expires = instant + source.lifetime;
         let proxy = ReportingProxy { services, reported_at: now, expires, batch, in_flight };
         state.proxies.insert(source.proxy, proxy);
+    }
+
+    /// The requests since the start. A pair that `is_allowed` does not allow any more adds to the others from now on.
+    pub(crate) fn request_totals(
+        &self,
+        is_allowed: impl Fn(&TrafficPair) -> bool,
+    ) -> RequestTotals {
+        let mut state = self.state.lock();
+        state.totals.retain(is_allowed);
+        state.totals.clone()
     }
 
     /// Forgets what is old, and the proxies that are not in use, unless that was done in this minute.
@@ -133,6 +157,15 @@ impl TrafficTable {
     fn step(&self, instant: Instant) -> u64 {
         instant.saturating_duration_since(self.start).as_secs() / STEP.as_secs()
     }
+}
+
+/// The pair of calls that their caller counts, if policy allows it.
+fn allowed_pair(
+    key: &TrafficKey,
+    is_allowed: impl Fn(&ServicePort) -> bool,
+) -> Option<TrafficPair> {
+    let TrafficKey::Outbound(caller, Some(port)) = key else { return None };
+    is_allowed(port).then(|| (caller.clone(), port.clone()))
 }
 
 impl State {

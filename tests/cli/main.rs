@@ -8,6 +8,7 @@
 )]
 
 mod agent;
+mod alerts;
 mod audit;
 mod azure;
 mod bad_input;
@@ -55,5 +56,6 @@ mod status;
 mod store_transfer;
 mod storms;
 mod suggestions;
+mod traffic_report;
 mod versions;
 mod yaml;

@@ -1,8 +1,10 @@
 //! `/metrics` has the documented families, and their values change with what they count.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::path::Path;
 
+use fs_err as fs;
 use ironmesh_tests::eventually::patience;
 use ironmesh_tests::xds::ProxyClient;
 use ironmesh_tests::{eventually, get_once};
@@ -33,38 +35,52 @@ ports = [{ port = 81, protocol = "http" }]
 static = [{ address = "10.0.0.9" }]
 "#;
 
-/// The families and their types.
-const FAMILIES: [(&str, &str); 30] = [
-    ("ironmesh_audit_would_deny", "counter"),
-    ("ironmesh_convergence_seconds", "histogram"),
-    ("ironmesh_endpoints_services", "gauge"),
-    ("ironmesh_endpoints_services_flapping", "gauge"),
-    ("ironmesh_endpoints_services_held", "gauge"),
-    ("ironmesh_endpoints_services_stale", "gauge"),
-    ("ironmesh_enrollment_connections_lost", "counter"),
-    ("ironmesh_enrollment_requests", "counter"),
-    ("ironmesh_health_reports", "counter"),
-    ("ironmesh_mesh_findings", "gauge"),
-    ("ironmesh_policy_stale", "gauge"),
-    ("ironmesh_provider_stale", "gauge"),
-    ("ironmesh_proxies_below_minimum", "gauge"),
-    ("ironmesh_proxies_connected", "gauge"),
-    ("ironmesh_proxies_cordoned", "gauge"),
-    ("ironmesh_proxies_enrolled", "gauge"),
-    ("ironmesh_proxies_sync", "gauge"),
-    ("ironmesh_proxy_findings", "gauge"),
-    ("ironmesh_proxy_versions", "gauge"),
-    ("ironmesh_ready", "gauge"),
-    ("ironmesh_resources_nacked", "gauge"),
-    ("ironmesh_resources_withheld", "gauge"),
-    ("ironmesh_xds_acks", "counter"),
-    ("ironmesh_xds_connections_rejected", "counter"),
-    ("ironmesh_xds_late_answers", "counter"),
-    ("ironmesh_xds_nacks", "counter"),
-    ("ironmesh_xds_pushes", "counter"),
-    ("ironmesh_xds_sets", "counter"),
-    ("ironmesh_xds_streams", "gauge"),
-    ("ironmesh_xds_streams_closed", "counter"),
+/// The families with their types and the names of their labels, in order.
+const FAMILIES: [(&str, &str, &str); 44] = [
+    ("ironmesh_audit_would_deny", "counter", "caller service"),
+    ("ironmesh_certificate_expiry_timestamp_seconds", "gauge", "kind"),
+    ("ironmesh_certificates", "gauge", "kind state"),
+    ("ironmesh_convergence_seconds", "histogram", "change"),
+    ("ironmesh_endpoints_held_seconds", "gauge", "provider"),
+    ("ironmesh_endpoints_services", "gauge", "provider"),
+    ("ironmesh_endpoints_services_flapping", "gauge", "provider"),
+    ("ironmesh_endpoints_services_held", "gauge", "provider"),
+    ("ironmesh_endpoints_services_stale", "gauge", "provider"),
+    ("ironmesh_enrollment_connections_lost", "counter", "reason"),
+    ("ironmesh_enrollment_requests", "counter", "reason"),
+    ("ironmesh_health_reports", "counter", "reason"),
+    ("ironmesh_journal_dropped", "counter", ""),
+    ("ironmesh_journal_pending", "gauge", ""),
+    ("ironmesh_mesh_findings", "gauge", ""),
+    ("ironmesh_mesh_requests", "counter", "caller class service"),
+    ("ironmesh_policy_stale", "gauge", ""),
+    ("ironmesh_provider_answer_age_seconds", "gauge", "provider"),
+    ("ironmesh_provider_stale", "gauge", "provider"),
+    ("ironmesh_proxies_below_minimum", "gauge", "component"),
+    ("ironmesh_proxies_connected", "gauge", ""),
+    ("ironmesh_proxies_cordoned", "gauge", "mode"),
+    ("ironmesh_proxies_enrolled", "gauge", ""),
+    ("ironmesh_proxies_sync", "gauge", "state"),
+    ("ironmesh_proxy_findings", "gauge", ""),
+    ("ironmesh_proxy_versions", "gauge", "component version"),
+    ("ironmesh_ready", "gauge", ""),
+    ("ironmesh_resources_nacked", "gauge", ""),
+    ("ironmesh_resources_withheld", "gauge", ""),
+    ("ironmesh_store_outage_seconds", "gauge", "store"),
+    ("ironmesh_xds_acks", "counter", "type"),
+    ("ironmesh_xds_connections_rejected", "counter", "reason"),
+    ("ironmesh_xds_late_answers", "counter", "type"),
+    ("ironmesh_xds_nacks", "counter", "type"),
+    ("ironmesh_xds_pushes", "counter", "type"),
+    ("ironmesh_xds_sets", "counter", ""),
+    ("ironmesh_xds_streams", "gauge", ""),
+    ("ironmesh_xds_streams_closed", "counter", "reason"),
+    ("process_cpu_seconds", "counter", ""),
+    ("process_max_fds", "gauge", ""),
+    ("process_open_fds", "gauge", ""),
+    ("process_resident_memory_bytes", "gauge", ""),
+    ("process_start_time_seconds", "gauge", ""),
+    ("process_threads", "gauge", ""),
 ];
 
 /// The samples of `/metrics` by name and labels.
@@ -76,10 +92,10 @@ async fn samples(admin: SocketAddr) -> BTreeMap<String, u64> {
     let text = answer.text();
     assert!(text.ends_with("# EOF\n"), "{text}");
     let lines = text.lines().filter(|line| !line.starts_with('#'));
-    // Sums of durations are fractions.
     let samples = lines.map(|line| line.rsplit_once(' ').unwrap());
-    let samples = samples.filter(|(name, _)| !name.contains("_seconds_sum"));
-    samples.map(|(name, number)| (name.to_owned(), number.parse().unwrap())).collect()
+    // Durations are fractions.
+    let samples = samples.filter_map(|(name, number)| Some((name, number.parse().ok()?)));
+    samples.map(|(name, number)| (name.to_owned(), number)).collect()
 }
 
 /// Waits until a sample has the value `wanted`.
@@ -91,6 +107,29 @@ async fn wait_for_sample(admin: SocketAddr, sample: &str, wanted: u64) {
     .await;
 }
 
+/// What lines with this prefix have about each family.
+fn described(text: &str, prefix: &str) -> BTreeMap<String, String> {
+    let lines = text.lines().filter_map(|line| line.strip_prefix(prefix));
+    let split = lines.map(|line| line.split_once(' ').unwrap());
+    split.map(|(name, words)| (name.to_owned(), words.to_owned())).collect()
+}
+
+/// Compares the families, with what the exposition has to say about them, and their reference page.
+fn assert_page_describes(help: &BTreeMap<String, String>) {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/metrics.md");
+    let page = fs::read_to_string(page).unwrap();
+    let is_family =
+        |line: &&str| line.starts_with("| `ironmesh_") || line.starts_with("| `process_");
+    let rows: BTreeSet<_> = page.lines().filter(is_family).map(str::to_owned).collect();
+    let described = FAMILIES.map(|(name, kind, labels)| {
+        let labels = labels.split_whitespace().map(|label| format!("`{label}`"));
+        let labels: Vec<_> = labels.collect();
+        let labels = if labels.is_empty() { "–".to_owned() } else { labels.join(", ") };
+        format!("| `{name}` | {kind} | {labels} | {} |", help[name])
+    });
+    assert_eq!(rows, described.into());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_metric_family_has_help_type_and_all_labels() {
     let Some(server) = Server::open("") else { return };
@@ -99,16 +138,25 @@ async fn every_metric_family_has_help_type_and_all_labels() {
     server.ready().await;
     let admin = server.loopback.socket(1, 15014);
     let text = get_once(admin, "/metrics", &[]).await.unwrap().text();
-    let described = |what: &str| -> BTreeMap<String, String> {
-        let lines = text.lines().filter_map(|line| line.strip_prefix(what));
-        let split = lines.map(|line| line.split_once(' ').unwrap());
-        split.map(|(name, words)| (name.to_owned(), words.to_owned())).collect()
-    };
-    let types = FAMILIES.map(|(name, kind)| (name.to_owned(), kind.to_owned())).into();
-    assert_eq!(described("# TYPE "), types);
-    let help = described("# HELP ");
-    assert_eq!(help.keys().collect::<Vec<_>>(), FAMILIES.map(|(name, _)| name));
+    let types = FAMILIES.map(|(name, kind, _)| (name.to_owned(), kind.to_owned())).into();
+    assert_eq!(described(&text, "# TYPE "), types);
+    let help = described(&text, "# HELP ");
+    assert_eq!(help.keys().collect::<Vec<_>>(), FAMILIES.map(|(name, ..)| name));
     assert!(help.values().all(|words| words.len() > 10), "{help:#?}");
+    for sample in text.lines().filter(|line| !line.starts_with('#')) {
+        let (name, rest) = sample.split_once(['{', ' ']).unwrap();
+        let has_suffix = |family: &str| {
+            let suffix = name.strip_prefix(family);
+            suffix.is_some_and(|end| ["", "_total", "_sum", "_count", "_bucket"].contains(&end))
+        };
+        let family = FAMILIES.into_iter().find(|(family, ..)| has_suffix(family));
+        let (_, _, labels) = family.unwrap_or_else(|| panic!("{sample}"));
+        let keys = rest.split(',').filter_map(|pair| pair.split_once("=\""));
+        let mut keys: Vec<_> = keys.map(|(key, _)| key).filter(|key| *key != "le").collect();
+        keys.sort_unstable();
+        assert_eq!(keys.join(" "), labels, "{sample}");
+    }
+    assert_page_describes(&help);
 
     let samples = samples(admin).await;
     let labelled = |family: &str, label: &str, words: Vec<String>| {

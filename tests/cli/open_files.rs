@@ -13,7 +13,7 @@ const POLICY: &str =
     "[[service]]\nname = \"store\"\nports = [{ name = \"web\", port = 80, protocol = \"http\" }]\n";
 
 /// Starts `serve` with these limits of open files, and waits until it is ready.
-async fn serve(server: &Server, soft: u64, hard: u64) -> Child {
+pub(crate) async fn serve(server: &Server, soft: u64, hard: u64) -> Child {
     server.workspace.write("policy/services.toml", POLICY);
     let serve = server.workspace.command(&["serve", "--config", "ironmesh.toml"]);
     let mut command = Command::new("sh");

@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 use ironmesh_tests::xds::ProxyClient;
-use ironmesh_tests::{ProxyOptions, eventually, get_once};
+use ironmesh_tests::{Mesh, ProxyOptions, eventually, get_once};
 use rustix::process::Signal;
 
 use crate::replicas::{POLICY, Replicas, codes};
@@ -24,12 +24,10 @@ async fn outage_of_etcd_is_reported_and_ends_without_a_restart() {
         let status = mesh.run(&["status"]).await;
         let status = String::from_utf8_lossy(&status.stdout).into_owned();
         assert!(status.contains("the first service certificate expires at"), "{status}");
-        let metrics = get_once(mesh.admin(), "/metrics", &[]).await.unwrap();
-        let is_counted = |line: &str| {
-            let count = line.strip_prefix("ironmesh_mesh_findings ");
-            count.and_then(|count| count.parse::<u32>().ok()).is_some_and(|count| count > 0)
-        };
-        assert!(metrics.text().lines().any(is_counted), "an alert needs it: {}", metrics.text());
+        // Alerts need both.
+        for sample in ["ironmesh_mesh_findings", OUTAGE] {
+            wait_for_metric(mesh, sample, |value| value > 0.0).await;
+        }
         // A certificate that was never used cannot be claimed, but what is stored is served.
         assert_eq!(mesh.readyz().await["ready"], true);
     }
@@ -57,8 +55,25 @@ async fn outage_of_etcd_is_reported_and_ends_without_a_restart() {
             client.service_certificate("default/store").await.map(drop)
         })
         .await;
+        wait_for_metric(mesh, OUTAGE, |value| value == 0.0).await;
     }
     replicas.enroll(1, "default/buyer", 31).await;
+}
+
+/// The metric of an outage of the store in etcd, in seconds.
+const OUTAGE: &str = "ironmesh_store_outage_seconds{store=\"etcd\"}";
+
+/// Waits until the value of a metric is as expected.
+async fn wait_for_metric(mesh: &Mesh, sample: &str, is_it: impl Fn(f64) -> bool) {
+    eventually(sample, async || {
+        let text = get_once(mesh.admin(), "/metrics", &[]).await?.text();
+        let mut values =
+            text.lines().filter_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));
+        let value = values.find_map(|value| value.parse::<f64>().ok());
+        anyhow::ensure!(value.is_some_and(&is_it), "{value:?}");
+        Ok(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -14,10 +14,15 @@ use tokio::time::{Instant, sleep, timeout_at};
 ///
 /// After [`patience`], with `what` and the last `Err`.
 pub async fn eventually<T, E: Display>(what: &str, probe: impl AsyncFnMut() -> Result<T, E>) -> T {
-    within(patience(), what, probe).await
+    eventually_within(patience(), what, probe).await
 }
 
-async fn within<T, E: Display>(
+/// Like [`eventually`], with a different deadline: for what takes a known time on any machine.
+///
+/// # Panics
+///
+/// After `patience`, with `what` and the last `Err`.
+pub async fn eventually_within<T, E: Display>(
     patience: Duration,
     what: &str,
     mut probe: impl AsyncFnMut() -> Result<T, E>,
@@ -54,12 +59,13 @@ mod tests {
     #[tokio::test]
     #[should_panic(expected = "for the end; last seen: nothing yet")]
     async fn failing_probe_times_out() {
-        within(INTERVAL * 3, "the end", async || Err::<(), _>("nothing yet")).await;
+        eventually_within(INTERVAL * 3, "the end", async || Err::<(), _>("nothing yet")).await;
     }
 
     #[tokio::test]
     #[should_panic(expected = "for the end; last seen: nothing: the first look")]
     async fn hanging_probe_times_out() {
-        within(INTERVAL * 3, "the end", async || pending::<Result<(), String>>().await).await;
+        eventually_within(INTERVAL * 3, "the end", async || pending::<Result<(), String>>().await)
+            .await;
     }
 }

@@ -41,6 +41,18 @@ pub fn require_consul() -> Option<PathBuf> {
     require("CONSUL_BIN", fetched, "`scripts/get-consul.sh` fetches it")
 }
 
+/// The path of Prometheus; `None` as in [`Programs::find`].
+pub fn require_prometheus() -> Option<PathBuf> {
+    let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/prometheus");
+    require("PROMETHEUS_BIN", fetched, "`scripts/get-prometheus.sh` fetches it")
+}
+
+/// The path of promtool, which checks rules of Prometheus; `None` as in [`Programs::find`].
+pub fn require_promtool() -> Option<PathBuf> {
+    let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/promtool");
+    require("PROMTOOL_BIN", fetched, "`scripts/get-prometheus.sh` fetches it")
+}
+
 /// The folder of gRPC's Python client; `None` as in [`Programs::find`].
 pub fn require_grpcio() -> Option<PathBuf> {
     let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/grpcio");

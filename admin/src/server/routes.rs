@@ -2,7 +2,6 @@
 
 use ironmesh_api::{CordonChange, MAX_APPLY, MAX_PLAN};
 
-use super::versions::versions;
 use super::ControlPlane;
 use super::access::{issue_credential, operators, revoke_operator};
 use super::cordons::change_cordon;
@@ -17,6 +16,7 @@ use super::operations::{Operation, Routes};
 use super::principal::Permission::{
     Administer, ChangeMesh, ChangePolicy, Probe, ReadAccess, ReadJournal, ReadPolicy, ReadState,
 };
+use super::versions::versions;
 
 /// All operations of the API, in the order of the table.
 pub fn operations() -> Vec<Operation> {

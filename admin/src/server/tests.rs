@@ -475,13 +475,14 @@ fn each_operation_has_one_name_and_one_route() {
 
 #[test]
 fn roles_have_what_the_reference_says() {
+    use Permission::*;
     use ironmesh_catalog::OperatorRole;
+
     let principal = |role, read_only| Principal { role, read_only, ..Principal::owner(None) };
     let allowed = |principal: Principal| {
         let all = Permission::ALL.into_iter().filter(|one| principal.may(*one));
         all.collect::<Vec<_>>()
     };
-    use Permission::*;
     let reads = [Probe, ReadState, ReadPolicy, ReadJournal, ReadAccess];
     assert_eq!(allowed(Principal::local()), [Probe, ReadState]);
     assert_eq!(allowed(principal(OperatorRole::Viewer, false)), [Probe, ReadState]);

@@ -1,4 +1,4 @@
-//! Operators' requests to the admin socket: the wait for a policy revision, and a page of the list of proxies.
+//! Operators' requests: the wait for a policy revision, a page of the list of proxies, and a scrape of metrics.
 
 use std::time::Duration;
 
@@ -34,6 +34,7 @@ const REQUESTS: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(300);
 const WAIT_GOAL: f64 = 50.0;
 const PAGE_GOAL: f64 = 100.0;
+const SCRAPE_GOAL: f64 = 20.0;
 
 pub(super) async fn measure(options: &RunOptions) -> anyhow::Result<Vec<Row>> {
     allow_connections(u64::try_from(SHAPE.proxies)?)?;
@@ -54,6 +55,7 @@ async fn requests(
     enroll_more(subject).await?;
     fleet.quiet(PAUSE, options.patience).await?;
     rows.push(page_row(&pages(subject).await?));
+    rows.push(scrape_row(&scrapes(subject).await?));
     Ok(rows)
 }
 
@@ -132,6 +134,21 @@ async fn pages(subject: &MeasuredControlPlane) -> anyhow::Result<Vec<Duration>> 
     Ok(times)
 }
 
+/// Measures the control plane's CPU time for a scrape of its metrics.
+async fn scrapes(subject: &MeasuredControlPlane) -> anyhow::Result<Vec<Duration>> {
+    let server = subject.id()?;
+    let mut times = Vec::new();
+    for _ in 0..SAMPLES {
+        let before = cpu(server)?;
+        for _ in 0..REQUESTS {
+            let enrolled = subject.metric("ironmesh_proxies_enrolled ").await?;
+            ensure!(usize::try_from(enrolled)? == ENROLLED, "{enrolled} proxies are enrolled");
+        }
+        times.push(cpu_since(server, before)? / REQUESTS);
+    }
+    Ok(times)
+}
+
 fn wait_rows(delays: &[Duration]) -> [Row; 2] {
     let row = |work, delay| Row::new(work, "ms", milliseconds(delay)).itself_at_most(WAIT_GOAL);
     let slowest = delays.iter().max().copied().unwrap_or_default();
@@ -144,6 +161,11 @@ fn wait_rows(delays: &[Duration]) -> [Row; 2] {
 fn page_row(times: &[Duration]) -> Row {
     let work = "first page of 10,000 in `GET /v1/proxies`: server's CPU, median";
     Row::new(work, "ms", milliseconds(median(times))).itself_at_most(PAGE_GOAL)
+}
+
+fn scrape_row(times: &[Duration]) -> Row {
+    let work = "a scrape of `/metrics` with 10,000 enrolled proxies: server's CPU, median";
+    Row::new(work, "ms", milliseconds(median(times))).itself_at_most(SCRAPE_GOAL)
 }
 
 #[cfg(test)]
@@ -160,6 +182,8 @@ mod tests {
         assert_eq!((slowest.ours, slowest.goal, slowest.met), (60.0, wait, Some(false)));
         let page = page_row(&times);
         assert_eq!((page.ours, page.goal, page.met), (8.0, Some(Goal::Value(100.0)), Some(true)));
+        let scrape = scrape_row(&times);
+        assert_eq!((scrape.ours, scrape.goal), (8.0, Some(Goal::Value(20.0))));
     }
 
     #[test]

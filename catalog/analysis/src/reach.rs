@@ -18,6 +18,19 @@ pub fn reachable_ports(snapshot: &Snapshot, account: &ServiceAccount) -> BTreeSe
         .collect()
 }
 
+/// Whether policy allows an account some access to a service port; to that of a subset as to that of its service.
+pub fn is_port_reachable(
+    snapshot: &Snapshot,
+    account: &ServiceAccount,
+    port: &ServicePort,
+) -> bool {
+    let served = snapshot.served_port(port);
+    snapshot.service(&served.service).is_some_and(|service| {
+        let port = service.port(served.port);
+        port.is_some_and(|port| is_reachable(snapshot, account, service, port))
+    })
+}
+
 fn is_reachable(
     snapshot: &Snapshot,
     account: &ServiceAccount,

@@ -1,5 +1,6 @@
 //! The admin API's view of the certificates of the mesh. It reads no private key.
 
+mod counts;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +20,7 @@ use jiff::Timestamp;
 
 use super::RunningControlPlane;
 use super::proxy_list::natural_key;
+use crate::metrics::CertificateCounts;
 use crate::reconciler::ExpiringProxies;
 
 /// The listeners that present the control plane's certificate.
@@ -33,6 +35,15 @@ const OVERDUE: i32 = 6;
 impl RunningControlPlane {
     /// The certificates of the mesh, by kind and then by name.
     pub(super) fn certificate_list(&self) -> CertificateList {
+        self.certificate_sources().list(Timestamp::now(), |id| self.is_connected(id))
+    }
+
+    /// How many certificates of each kind there are in each state.
+    pub(super) fn certificate_counts(&self) -> CertificateCounts {
+        self.certificate_sources().count(Timestamp::now())
+    }
+
+    fn certificate_sources(&self) -> CertificateSources {
         let (root, intermediate) = {
             let authority = self.authority.lock();
             (authority.root_facts().clone(), authority.intermediate_facts().clone())
@@ -41,7 +52,7 @@ impl RunningControlPlane {
         let (specification, services) = snapshot
             .map(|snapshot| (Arc::clone(&snapshot.specification), snapshot.certificates.clone()))
             .unwrap_or_default();
-        let sources = CertificateSources {
+        CertificateSources {
             trust_domain: self.mesh.trust_domain.clone(),
             root,
             intermediate,
@@ -49,8 +60,7 @@ impl RunningControlPlane {
             records: self.register.all_records(),
             specification,
             services,
-        };
-        sources.list(Timestamp::now(), |id| self.is_connected(id))
+        }
     }
 }
 
@@ -191,16 +201,11 @@ fn view(
     now: Timestamp,
 ) -> CertificateView {
     let CertificateFacts { name, subject, serial, issued_at, not_after, renew_at } = facts.clone();
-    let has_less_left =
-        |part| issued_at.is_some_and(|issued_at| has_less_left(issued_at, not_after, part, now));
-    let (state, problem) = if not_after <= now {
-        ("expired", Some(CertificateProblem::Expired))
-    } else if renew_at.is_some() && has_less_left(OVERDUE) {
-        ("expiring", Some(CertificateProblem::Overdue))
-    } else if has_less_left(EXPIRING) {
-        ("expiring", Some(CertificateProblem::Expiring))
-    } else {
-        ("valid", None)
+    let problem = problem(issued_at, not_after, renew_at.is_some(), now);
+    let state = match problem {
+        Some(CertificateProblem::Expired) => "expired",
+        Some(_) => "expiring",
+        None => "valid",
     };
     let (serial, state) = (Some(serial), state.to_owned());
     CertificateView {
@@ -214,6 +219,26 @@ fn view(
         renew_at,
         used_by,
         problem,
+    }
+}
+
+/// Why a certificate that the control plane issues to itself or to an account needs attention.
+fn problem(
+    issued_at: Option<Timestamp>,
+    not_after: Timestamp,
+    is_renewed: bool,
+    now: Timestamp,
+) -> Option<CertificateProblem> {
+    let has_less_left =
+        |part| issued_at.is_some_and(|issued_at| has_less_left(issued_at, not_after, part, now));
+    if not_after <= now {
+        Some(CertificateProblem::Expired)
+    } else if is_renewed && has_less_left(OVERDUE) {
+        Some(CertificateProblem::Overdue)
+    } else if has_less_left(EXPIRING) {
+        Some(CertificateProblem::Expiring)
+    } else {
+        None
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ironmesh_analysis::reach::is_port_reachable;
 use ironmesh_catalog::{JoinRecord, ServicePort};
 use ironmesh_enrollment::TrafficReport;
 use jiff::Timestamp;
@@ -31,8 +32,15 @@ impl MachineEnrollment {
                     && caller.is_some_and(|caller| service.is_visible_in(&caller.namespace))
             })
         };
+        let is_allowed = |port: &ServicePort| {
+            let caller = record.services.first();
+            snapshot.as_ref().zip(caller).is_some_and(|(snapshot, caller)| {
+                let caller = snapshot.service(caller);
+                caller.is_some_and(|caller| is_port_reachable(snapshot, &caller.account, port))
+            })
+        };
         let source = TrafficSource { proxy: record.id, services: &record.services, lifetime };
-        self.traffic.record(&source, report, is_known, at);
+        self.traffic.record(&source, report, is_known, is_allowed, at);
         let records = self.register.records();
         self.traffic.sweep(at.1, |id| records.contains_key(&id));
     }

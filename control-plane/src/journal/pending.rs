@@ -48,6 +48,11 @@ impl PendingEntries {
         self.entries.push(entry);
     }
 
+    /// How many entries wait, without those of certificates.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     /// Whether the next write should not wait for its interval.
     pub(super) fn is_half_full(&self) -> bool {
         self.counts.values().any(|count| *count >= MAX_PENDING / 2)

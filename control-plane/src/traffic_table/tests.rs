@@ -53,7 +53,7 @@ impl World {
         let source =
             TrafficSource { proxy: proxy(number), services: &services, lifetime: LIFETIME };
         let is_known = |port: &ServicePort| port.port < 10_000;
-        self.table.record(&source, report, is_known, self.now());
+        self.table.record(&source, report, is_known, |port| port.port < 100, self.now());
         self.table.sweep(self.now().1, |_| true);
     }
 
@@ -182,4 +182,27 @@ fn pairs_beyond_the_bound_add_up_by_caller() {
     world.second = 3600;
     world.report(1, vec![flow(9_000, 1, 0)]);
     assert_eq!(world.rows(), [(Some(9_000), 1, 0)]);
+}
+
+#[test]
+fn requests_since_the_start_outlast_the_window() {
+    let mut world = World::new();
+    world.report(1, vec![flow(80, 10, 2), flow(200, 5, 0)]);
+    world.second = 3600;
+    world.report(2, vec![flow(80, 1, 0)]);
+    // A batch that is sent again counts once, and what servers count is counted by their callers already.
+    world.batch -= 1;
+    world.report(2, vec![flow(80, 1, 0)]);
+    let inbound = vec![flow(80, 7, 0)];
+    let report = TrafficReport { batch: 99, seconds: 10, inbound, ..TrafficReport::default() };
+    world.record(3, "shop/store", report);
+    let totals = |is_allowed: bool| world.table.request_totals(|_| is_allowed);
+    let of_pairs: Vec<_> = totals(true).labelled.into_iter().collect();
+    let pair = (service("shop/buyer"), ServicePort::new(service("shop/store"), 80));
+    assert_eq!(of_pairs, [(pair, [0, 0, 0, 0, 11])]);
+    // Policy does not allow the other port.
+    assert_eq!(totals(true).other, [0, 0, 0, 0, 5]);
+    let without = totals(false);
+    assert!(without.labelled.is_empty());
+    assert_eq!(without.other, [0, 0, 0, 0, 16]);
 }

@@ -217,3 +217,48 @@ fn record_of_an_earlier_version_has_no_serial() {
     let one = listed.iter().find(|one| one.kind == CertificateKind::Proxy).unwrap();
     assert_eq!((&one.serial, one.not_after), (&None, days(365)));
 }
+
+#[test]
+fn counts_agree_with_the_list_at_each_time() {
+    let revocation = Revocation::by_operator(start(), None);
+    let records = vec![
+        proxy(1, days(30)),
+        proxy(2, days(90)),
+        JoinRecord { claimed_at: None, ..proxy(3, days(30)) },
+        JoinRecord { revoked: Some(revocation), ..proxy(4, days(30)) },
+    ];
+    for hour in (0..24 * 60).step_by(7) {
+        let now = hours(hour);
+        let mut listed = BTreeMap::new();
+        for one in list(records.clone(), now) {
+            let state = match (one.problem, &*one.state) {
+                (Some(CertificateProblem::Overdue), _) => "overdue",
+                (Some(CertificateProblem::Expiring), _) => "expiring",
+                (Some(CertificateProblem::Expired), _) => "expired",
+                // Nothing uses it.
+                (None, "enrollment_expired") => continue,
+                (None, "expired") if one.kind == CertificateKind::Proxy => continue,
+                (None, "claimed" | "valid") => "valid",
+                (None, other) => {
+                    ["unclaimed", "revoked"].into_iter().find(|s| *s == other).unwrap()
+                }
+            };
+            *listed.entry((one.kind, state)).or_default() += 1;
+        }
+        let mut counted = sources(records.clone()).count(now).counts;
+        counted.retain(|_, count| *count > 0);
+        assert_eq!(counted, listed, "after {hour} hours");
+    }
+}
+
+#[test]
+fn first_expiry_of_proxies_is_that_of_a_valid_certificate() {
+    let first = |records, now| sources(records).count(now).first_expiry;
+    let both = || vec![proxy(1, days(30)), proxy(2, days(90))];
+    let of_proxies = |now| first(both(), now).get(&CertificateKind::Proxy).copied();
+    assert_eq!(of_proxies(days(29)), Some(days(30)));
+    assert_eq!(of_proxies(days(31)), Some(days(90)), "the first one may be gone for good");
+    assert_eq!(of_proxies(days(91)), None);
+    let service = first(both(), days(2)).get(&CertificateKind::Service).copied();
+    assert!(service.is_some_and(|end| end < days(2)), "an expired one is an outage: {service:?}");
+}
