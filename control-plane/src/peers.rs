@@ -102,6 +102,11 @@ impl Peers {
         self.is_current() && self.received.lock().have_acked_leave(id, since)
     }
 
+    /// Whether the note of this control plane has that all its callers have ACKed the cordon of a proxy that began then.
+    pub(crate) fn has_noted_cordon(&self, id: ProxyId, since: Timestamp) -> bool {
+        self.own.lock().get(id).is_some_and(|note| note.acked_cordon == Some(since))
+    }
+
     /// The host names of the peers of which some caller has not ACKed the cordon of a proxy that began then.
     pub(crate) fn pending_cordon(&self, id: ProxyId, since: Timestamp) -> Vec<String> {
         if !self.is_current() {

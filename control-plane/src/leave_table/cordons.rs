@@ -60,6 +60,8 @@ mod tests {
     use ironmesh_catalog::{Cordon, CordonMode, JoinRecord};
     use ironmesh_xds_server::ClientChange;
     use jiff::Timestamp;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
     use tokio::time::Instant;
     use uuid::Uuid;
 
@@ -151,5 +153,91 @@ mod tests {
         assert_eq!(change(records([record(1, Some(2))])), 2, "returned and cordoned again");
         assert_eq!(change(records([])), 3, "revoked");
         assert_eq!(table.cordons(), []);
+    }
+
+    /// What happens to a proxy, in the property below.
+    #[derive(Debug, Clone, Copy)]
+    enum Step {
+        Cordon(i64),
+        Uncordon,
+        Leave,
+        Rejoin,
+        NewEnvoy,
+        PeerLeaves(i64),
+        PeerReturns,
+        Expire,
+        Restart,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            (1..20_i64).prop_map(Step::Cordon),
+            Just(Step::Uncordon),
+            Just(Step::Leave),
+            Just(Step::Rejoin),
+            Just(Step::NewEnvoy),
+            (1..20_i64).prop_map(Step::PeerLeaves),
+            Just(Step::PeerReturns),
+            Just(Step::Expire),
+            Just(Step::Restart),
+        ]
+    }
+
+    proptest! {
+        // Whatever happens, callers avoid a proxy for as long as it is cordoned by its record or leaves.
+        #[test]
+        fn proxy_is_marked_while_it_is_cordoned_or_leaves(steps in vec(step(), 1..40)) {
+            let (mut table, mut now) = (LeaveTable::default(), Instant::now());
+            let (mut cordoned, mut starts) = (None, 1);
+            let follow = |table: &LeaveTable, cordoned| {
+                table.follow_records(&records([record(1, cordoned), record(2, None)]));
+            };
+            for step in steps {
+                let changes = table.current().1;
+                let before = table.cordon(id(1));
+                match step {
+                    Step::Cordon(at) => cordoned = cordoned.or(Some(at)),
+                    Step::Uncordon => cordoned = None,
+                    Step::Leave => {
+                        table.leave(id(1), starts, true, second(30), now);
+                    }
+                    Step::Rejoin => {
+                        table.rejoin(id(1));
+                    }
+                    Step::NewEnvoy => {
+                        starts += 1;
+                        table.note_streams(id(1), &new_envoy(starts), || true, now);
+                    }
+                    Step::PeerLeaves(at) => {
+                        let leaving = (Some(second(at)), &BTreeSet::new());
+                        table.follow(id(1), leaving, (starts, true), now);
+                    }
+                    Step::PeerReturns => {
+                        let returned = table.since(id(1)).into_iter().collect();
+                        table.follow(id(1), (None, &returned), (starts, true), now);
+                    }
+                    Step::Expire => {
+                        now += MARK_LIFETIME;
+                        table.expire(now, |_| true);
+                    }
+                    Step::Restart => table = LeaveTable::default(),
+                }
+                follow(&table, cordoned);
+                let (marked, newest) = table.current();
+                let leaves = table.since(id(1));
+                let first = leaves.into_iter().chain(cordoned.map(second)).min();
+                prop_assert_eq!(marked.get(&id(1)).copied(), first);
+                prop_assert_eq!(marked.len(), usize::from(first.is_some()));
+                let mark = table.cordon(id(1));
+                prop_assert_eq!(mark.map(|mark| mark.since), cordoned.map(second));
+                prop_assert!(mark.is_none_or(|mark| mark.change <= newest));
+                // Only its begin and its end give it a number.
+                let is_begun = before.map(|mark| mark.since) != mark.map(|mark| mark.since);
+                if !is_begun && !matches!(step, Step::Restart) {
+                    prop_assert_eq!(mark, before);
+                    prop_assert!(newest >= changes);
+                }
+            }
+        }
     }
 }

@@ -229,7 +229,9 @@ impl Reconciler {
             }
         }
         for (id, mark) in self.leaves.cordons() {
-            if convergence.has_acked_leave(id, mark.change) {
+            // A cordon stays for days: its ACKs cost nothing once they are noted.
+            let is_noted = self.peers.has_noted_cordon(id, mark.since);
+            if !is_noted && convergence.has_acked_leave(id, mark.change) {
                 self.peers.note(id, |note| note.acked_cordon = Some(mark.since));
             }
         }
