@@ -25,7 +25,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use http::Method;
+use http::{Method, StatusCode};
 use ironmesh_analysis::verdict::{EgressQuestion, EgressVerdict, IngressQuestion, IngressVerdict};
 use ironmesh_analysis::{Question, Verdict};
 use ironmesh_catalog::{JournalQuery, OperatorName, ServiceName, TokenId};
@@ -114,9 +114,11 @@ impl Client {
 
     /// Whether the control plane is ready, and the state of policy and mesh.
     pub async fn readiness(&self) -> Result<Readiness, ClientError> {
+        let (status, body) = self.exchange::<()>(Method::GET, "/readyz", None, LIMIT).await?;
         // The status is not a success while it is not ready.
-        let (_, body) = self.exchange::<()>(Method::GET, "/readyz", None, LIMIT).await?;
-        serde_json::from_slice(&body).map_err(broken)
+        let status =
+            if status == StatusCode::SERVICE_UNAVAILABLE { StatusCode::OK } else { status };
+        decode((status, body))
     }
 
     /// The calls that strict mode would deny, of services in audit mode.

@@ -23,17 +23,14 @@ mod work_queues;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{ConnectInfo, Extension, Request};
-use axum::http::StatusCode;
 use axum::middleware::{self, Next};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use ironmesh_listener::TlsCredentials;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
-use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
@@ -50,9 +47,6 @@ pub use routes::operations;
 use work_queues::WorkQueues;
 
 type Shared = Arc<dyn ControlPlane>;
-
-/// How long a request may take, including its upload.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The API of a control plane, which all listeners serve: they share its queues.
 #[derive(Clone)]
@@ -88,8 +82,8 @@ impl AdminApi {
         listener: TcpListener,
         names: impl IntoIterator<Item = String>,
     ) -> io::Result<()> {
-        let router = with_bounds(self.router.layer(Extension(Principal::local())), names);
-        connections::serve(listener, router, connections::Bounds::DEFAULT).await
+        let router = for_hosts(self.router.layer(Extension(Principal::local())), names);
+        connections::serve(listener, router, connections::Bounds::PORT).await
     }
 
     /// Serves operators on the network until `shutdown`, whose clients use an address, `localhost` or one of `names` as the
@@ -102,7 +96,7 @@ impl AdminApi {
         shutdown: CancellationToken,
     ) {
         let router = network::with_principals(self.router, self.control_plane);
-        network::serve(listener, credentials, with_bounds(router, names), shutdown).await;
+        network::serve(listener, credentials, for_hosts(router, names), shutdown).await;
     }
 
     /// Serves the admin socket until the task is dropped, for its owner, who may do everything.
@@ -112,12 +106,10 @@ impl AdminApi {
     }
 }
 
-/// The same router for TCP: with a limited time for each request, and for hosts of the control plane only.
-fn with_bounds(router: Router, names: impl IntoIterator<Item = String>) -> Router {
+/// The same router for hosts of the control plane only.
+fn for_hosts(router: Router, names: impl IntoIterator<Item = String>) -> Router {
     let names: host::Names = names.into_iter().map(|name| name.to_ascii_lowercase()).collect();
-    router
-        .layer(middleware::from_fn(with_timeout))
-        .layer(middleware::from_fn_with_state(names, host::check))
+    router.layer(middleware::from_fn_with_state(names, host::check))
 }
 
 async fn as_owner(
@@ -127,14 +119,6 @@ async fn as_owner(
 ) -> Response {
     request.extensions_mut().insert(Principal::owner(uid));
     next.run(request).await
-}
-
-async fn with_timeout(request: Request, next: Next) -> Response {
-    let answer = timeout(REQUEST_TIMEOUT, next.run(request)).await;
-    answer.unwrap_or_else(|_| {
-        let message = format!("the request took longer than {} s", REQUEST_TIMEOUT.as_secs());
-        ApiError::Http { status: StatusCode::REQUEST_TIMEOUT, message }.into_response()
-    })
 }
 
 /// The failure to create the admin socket.

@@ -91,7 +91,7 @@ pub use labels::Labels;
 pub use locality::Locality;
 pub use name::{Domain, Hostname, InvalidName, Name, ServiceAccount, ServiceName, ServicePort};
 pub use operator::{
-    CredentialKind, CredentialState, OperatorCredential, OperatorName, OperatorRecord, OperatorRole,
+    CredentialState, OperatorCredential, OperatorName, OperatorRecord, OperatorRole,
 };
 pub use policy::telemetry::{
     AccessLog, Collector, LogFilter, LogFormat, LogSink, LogValue, Sampling, Telemetry, Tracing,

@@ -135,9 +135,9 @@ impl OperatorRecord {
 pub struct OperatorCredential {
     /// Its id: the serial number of a certificate, or the public part of a token.
     pub id: String,
-    /// What it is.
-    #[serde(flatten)]
-    pub kind: CredentialKind,
+    /// The SHA-256 of the secret of a token, in hexadecimal; none for a certificate, whose key only the operator has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_hash: Option<String>,
     /// When it was issued.
     pub issued_at: Timestamp,
     /// When it expires.
@@ -147,9 +147,17 @@ pub struct OperatorCredential {
     /// Its revocation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked: Option<Revocation>,
+    /// The fields of newer versions.
+    #[serde(flatten)]
+    pub unknown: UnknownFields,
 }
 
 impl OperatorCredential {
+    /// What it is, as in JSON: `certificate` or `token`.
+    pub const fn kind(&self) -> &'static str {
+        if self.secret_hash.is_some() { "token" } else { "certificate" }
+    }
+
     /// Its state at `now`.
     pub fn state(&self, now: Timestamp) -> CredentialState {
         if self.revoked.is_some() {
@@ -158,29 +166,6 @@ impl OperatorCredential {
             CredentialState::Expired
         } else {
             CredentialState::Valid
-        }
-    }
-}
-
-/// The kind of a credential.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-pub enum CredentialKind {
-    /// A certificate, whose key only the operator has.
-    Certificate,
-    /// A token, of which the store keeps a hash.
-    Token {
-        /// The SHA-256 of its secret, in hexadecimal.
-        secret_hash: String,
-    },
-}
-
-impl CredentialKind {
-    /// The word for it, as in JSON.
-    pub const fn word(&self) -> &'static str {
-        match self {
-            Self::Certificate => "certificate",
-            Self::Token { .. } => "token",
         }
     }
 }

@@ -169,7 +169,7 @@ pub(crate) enum Command {
     Endpoints(EndpointsArguments),
     /// List who changed what: enrollments, revocations, policy, rollbacks, certificates
     Journal(JournalArguments),
-    /// Give operators access on the network, and take it away
+    /// Give operators access on the network, and revoke it
     #[command(subcommand)]
     Operator(OperatorCommand),
     /// Choose the mesh that commands use, by a credential of an operator
@@ -199,11 +199,13 @@ pub(crate) struct ConfigArgument {
 pub(crate) struct ConnectionArguments {
     #[command(flatten)]
     pub(crate) settings: ConfigArgument,
-    /// Use the control plane of this context [default: the one of `context use`]; `local` is this machine's
-    #[arg(long, value_name = "NAME", env = "IRONMESH_CONTEXT")]
+    // (The variables are read in `context.rs`: a flag beats each of them, also the variable of another flag.)
+    /// Use the control plane of this context; `local` is this machine's [env: IRONMESH_CONTEXT] [default: the one of
+    /// `context use`]
+    #[arg(long, value_name = "NAME")]
     pub(crate) context: Option<ContextName>,
-    /// Connect to this control plane instead of those of the context
-    #[arg(long, value_name = "HOST:PORT", env = "IRONMESH_SERVER")]
+    /// Connect to this control plane instead of those of the context [env: IRONMESH_SERVER]
+    #[arg(long, value_name = "HOST:PORT")]
     pub(crate) server: Option<ServerAddress>,
 }
 

@@ -3,6 +3,7 @@
 //! A context is one private file with the servers, the roots and the credential. Nothing of a credential is ever on a
 //! command line.
 
+use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -81,21 +82,31 @@ impl Context {
     fn server(self) -> anyhow::Result<RemoteServer> {
         let identity = self.certificate.as_deref().zip(self.key.as_ref());
         let tls = operator_client_config(&self.roots, self.control_plane, identity)?;
-        Ok(RemoteServer { addresses: self.servers, tls, token: self.token })
+        Ok(RemoteServer::new(self.servers, tls, self.token))
     }
 }
 
-/// The control plane that the flags or the current context choose; none for that of this machine.
+/// The control plane that the flags, the variables or the current context choose, in this order; none for that of this
+/// machine.
+///
+/// A settings file on the command line is the control plane of this machine. One in the environment decides nothing: it
+/// may be set for all commands of a machine.
 pub(crate) fn chosen(arguments: &ConnectionArguments) -> anyhow::Result<Option<RemoteServer>> {
     let (named, server) = (arguments.context.clone(), arguments.server.clone());
-    if named.is_none() && server.is_none() && arguments.settings.config.is_some() {
+    let has_settings = arguments.settings.config.is_some() && is_on_command_line("--config");
+    if has_settings {
+        if named.is_some() || server.is_some() {
+            let error = "`--config` chooses the control plane of this machine, and `--context` or `--server` another: leave one out";
+            return Err(UsageError(error.to_owned()).into());
+        }
         return Ok(None);
     }
     let folder = folder();
-    let current = || folder.as_ref().ok().map(|folder| current(folder)).transpose();
-    let name = match named {
+    let name = match named
+        .map_or_else(|| variable::<ContextName>("IRONMESH_CONTEXT"), |n| Ok(Some(n)))?
+    {
         Some(name) => name.0,
-        None => current()?.unwrap_or_else(|| LOCAL.to_owned()),
+        None => folder.as_ref().map_or_else(|_| Ok(LOCAL.to_owned()), |folder| current(folder))?,
     };
     if name == LOCAL {
         if server.is_some() {
@@ -105,10 +116,36 @@ pub(crate) fn chosen(arguments: &ConnectionArguments) -> anyhow::Result<Option<R
         return Ok(None);
     }
     let mut context = read(&folder?, &name)?;
+    ensure!(
+        Timestamp::now() < context.expires_at,
+        "the credential of context {name} expired at {:.0}: ask an admin for a new one (`ironmesh operator request`), then \
+         `ironmesh context remove {name}` and `ironmesh context add {name}`",
+        context.expires_at
+    );
+    let server = server.map_or_else(|| variable("IRONMESH_SERVER"), |server| Ok(Some(server)))?;
     if let Some(ServerAddress(host, port)) = server {
         context.servers = vec![(host, port)];
     }
     Ok(Some(context.server()?))
+}
+
+/// Whether the command line has this flag: an environment variable may set the same argument.
+fn is_on_command_line(flag: &str) -> bool {
+    let is_flag = |word: &OsString| {
+        word.to_str().is_some_and(|word| {
+            word.strip_prefix(flag).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
+        })
+    };
+    std::env::args_os().skip(1).any(|word| is_flag(&word))
+}
+
+/// The value of an environment variable, if it is set and not empty.
+fn variable<T: FromStr<Err = String>>(name: &str) -> anyhow::Result<Option<T>> {
+    let Some(text) = std::env::var_os(name).filter(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
+    let value = text.to_str().ok_or_else(|| "it is not UTF-8".to_owned()).and_then(str::parse);
+    value.map(Some).map_err(|error| UsageError(format!("`{name}` is malformed: {error}")).into())
 }
 
 /// Runs a command of `ironmesh context`.
@@ -213,7 +250,7 @@ fn add(folder: &Path, arguments: ContextAddArguments, output: Output) -> anyhow:
     let hint = format!(
         "added context {name} for {server}; use it with `ironmesh context use {name}` or `--context {name}`"
     );
-    print(output, &json!({ "added": name, "servers": server.addresses }), &hint)
+    print(output, &json!({ "added": name, "servers": server.addresses() }), &hint)
 }
 
 fn list(folder: &Path, output: Output) -> anyhow::Result<()> {

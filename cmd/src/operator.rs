@@ -55,8 +55,12 @@ fn request(arguments: &OperatorRequestArguments, output: Output) -> anyhow::Resu
     let OperatorRequestArguments { name, out } = arguments;
     let (key, csr) = generate_proxy_key_and_csr()?;
     let (key_file, csr_file) = (out.join(format!("{name}.key")), out.join(format!("{name}.csr")));
-    write_new(&key_file, key.expose(), 0o600)?;
+    // The request first: a key without one is useless.
     write_new(&csr_file, &csr, 0o644)?;
+    write_new(&key_file, key.expose(), 0o600).inspect_err(|_| {
+        // The first error says more.
+        let _ = fs_err::remove_file(&csr_file);
+    })?;
     match output {
         Output::Json => {
             outln!("{:#}", json!({ "key": key_file, "certificate_request": csr_file }))?;
@@ -80,23 +84,23 @@ async fn issue(
     config: &ConnectionArguments,
     output: Output,
 ) -> anyhow::Result<()> {
-    let NewCredentialArguments { name, role, out, expires } = new;
+    let NewCredentialArguments { name, role, out, .. } = new;
     let out = out.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.json")));
-    // Before the credential exists: an existing file would make it useless.
-    anyhow::ensure!(
-        !fs_err::exists(&out)?,
-        "`{}` exists: name a new file with --out",
-        out.display()
-    );
-    let client = ResolvedSettings::connect(config)?.client();
-    let request = CredentialRequest {
-        name: name.clone(),
-        role: *role,
-        lifetime: expires.as_secs(),
-        certificate_request,
-    };
-    let issued = client.issue_credential(&request).await?;
-    write_new(&out, &format!("{}\n", serde_json::to_string_pretty(&issued)?), 0o600)?;
+    // Before the credential exists: without a file it would be lost.
+    let mut file = new_file(&out, 0o600)?;
+    let issued = request_credential(new, certificate_request, config).await;
+    let issued = issued.inspect_err(|_| {
+        // The error of the request says more.
+        let _ = fs_err::remove_file(&out);
+    })?;
+    let written =
+        file.write_all(format!("{}\n", serde_json::to_string_pretty(&issued)?).as_bytes());
+    written.with_context(|| {
+        format!(
+            "credential {} is issued and cannot be written: `ironmesh operator revoke {name} --credential {}`",
+            issued.id, issued.id
+        )
+    })?;
     let IssuedCredential { id, expires_at, token, servers, .. } = &issued;
     let kind = if token.is_some() { "token" } else { "certificate" };
     match output {
@@ -119,6 +123,20 @@ async fn issue(
     Ok(())
 }
 
+async fn request_credential(
+    new: &NewCredentialArguments,
+    certificate_request: Option<String>,
+    config: &ConnectionArguments,
+) -> anyhow::Result<IssuedCredential> {
+    let request = CredentialRequest {
+        name: new.name.clone(),
+        role: new.role,
+        lifetime: new.expires.as_secs(),
+        certificate_request,
+    };
+    Ok(ResolvedSettings::connect(config)?.client().issue_credential(&request).await?)
+}
+
 /// Revokes credentials of an operator.
 async fn revoke(arguments: OperatorRevokeArguments, output: Output) -> anyhow::Result<()> {
     let OperatorRevokeArguments { name, credential, reason, config } = arguments;
@@ -134,7 +152,11 @@ async fn revoke(arguments: OperatorRevokeArguments, output: Output) -> anyhow::R
 
 /// Writes a file that does not exist yet.
 fn write_new(path: &Path, content: &str, mode: u32) -> anyhow::Result<()> {
+    Ok(new_file(path, mode)?.write_all(content.as_bytes())?)
+}
+
+/// Creates a file that does not exist yet.
+fn new_file(path: &Path, mode: u32) -> anyhow::Result<fs_err::File> {
     let file = fs_err::OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
-    file?.write_all(content.as_bytes())?;
-    Ok(())
+    file.context("nothing was made: choose a different place")
 }

@@ -34,7 +34,7 @@ pub(crate) async fn run(command: PolicyCommand, output: Output) -> anyhow::Resul
         PolicyCommand::Explain(arguments) => explain::explain(arguments, output).await,
         PolicyCommand::Import(arguments) => import::import(&arguments, output),
         PolicyCommand::Apply(arguments) => Box::pin(apply::apply(arguments, output)).await,
-        PolicyCommand::Push(arguments) => push::push(arguments, output).await,
+        PolicyCommand::Push(arguments) => Box::pin(push::push(arguments, output)).await,
         PolicyCommand::Pull(arguments) => pull::pull(arguments, output).await,
         PolicyCommand::Revisions(arguments) => {
             Box::pin(revisions::revisions(&arguments, output)).await

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use ironmesh_admin::{Client, RemoteServer};
 use ironmesh_config_language::{Document, render};
 use ironmesh_config_settings::{PolicyLocation, Settings, load_settings};
@@ -109,6 +109,25 @@ impl ResolvedSettings {
             Some(remote) => Client::remote(remote.clone()),
             None => Client::new(&self.admin_socket()).expecting(self.settings.listen.admin),
         }
+    }
+
+    /// The source of policy of the chosen control plane. That of a remote one is asked for: the settings here are those of
+    /// a different mesh.
+    pub(crate) async fn policy_source(&self) -> anyhow::Result<PolicyLocation> {
+        if !self.is_remote() {
+            return Ok(self.policy.clone());
+        }
+        let policy = self.client().readiness().await?.policy;
+        if policy.is_folder {
+            return Ok(PolicyLocation::Folder(policy.source.into()));
+        }
+        if policy.is_releases {
+            return Ok(PolicyLocation::Releases);
+        }
+        bail!(
+            "policy of this mesh is in etcd, which the settings of its machines name: run this command there, without a \
+             context"
+        )
     }
 
     /// Whether the chosen control plane is a remote one.

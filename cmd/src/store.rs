@@ -42,6 +42,14 @@ fn export(
         exported.context(advice)?;
         file.finish()?
     };
+    if resolved.is_remote() {
+        let key = "it is sealed with the key-encryption key of that mesh, which an import needs";
+        match output {
+            Output::Json => outln!("{:#}", json!({ "file": path, "bytes": bytes }))?,
+            Output::Text => outln!("wrote `{}`, {bytes} bytes: {key}", path.display())?,
+        }
+        return Ok(());
+    }
     let exported = resolved.store_place().exported(path, bytes, arguments.offline);
     match output {
         Output::Json => outln!("{}", serde_json::to_string_pretty(&exported)?)?,

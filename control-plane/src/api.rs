@@ -249,6 +249,8 @@ impl ControlPlane for RunningControlPlane {
         principal: &Principal,
         request: RollbackRequest,
     ) -> Result<RolledBack, ApiError> {
+        let by = journal::author(principal, request.by);
+        let request = RollbackRequest { by, ..request };
         let (revision, message) = (request.revision.clone(), request.message.clone());
         let checked = check_lines(&[&request.message, &request.by]);
         let before = self.inactive_policy();
@@ -273,6 +275,8 @@ impl ControlPlane for RunningControlPlane {
         principal: &Principal,
         request: AcceptRemovalRequest,
     ) -> Result<AcceptedRemoval, ApiError> {
+        let by = journal::author(principal, request.by);
+        let request = AcceptRemovalRequest { by, ..request };
         let revision = request.revision.clone();
         let checked = check_lines(&[&request.by]);
         let result = checked.and_then(|()| self.source_requests.accept(request));
@@ -288,6 +292,8 @@ impl ControlPlane for RunningControlPlane {
     }
 
     fn apply(&self, principal: &Principal, request: ApplyRequest) -> Result<Applied, ApiError> {
+        let by = journal::author(principal, request.by);
+        let request = ApplyRequest { by, ..request };
         let (revision, message) = (revision_in(&request), request.message.clone());
         let checked = check_lines(&[&request.message, &request.by, &request.commit]);
         let result = checked.and_then(|()| self.source_requests.apply(request));

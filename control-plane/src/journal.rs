@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use certificates::{CertificateHolder, RecordedCertificates};
 pub(crate) use operators::{
-    cordon_change, enrollment, export, held_endpoints, operator_change, policy_change,
+    author, cordon_change, enrollment, export, held_endpoints, operator_change, policy_change,
     principal_name, revocations, services_change, token_change,
 };
 use pending::PendingEntries;

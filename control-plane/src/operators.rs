@@ -15,8 +15,8 @@ use ironmesh_admin::{ApiError, Authenticated, PresentedCredential};
 use ironmesh_api::MAX_OPERATORS;
 use ironmesh_catalog::text::chain;
 use ironmesh_catalog::{
-    CredentialKind, CredentialState, OperatorCredential, OperatorName, OperatorRecord,
-    OperatorRole, Revocation, StoreError, TrustDomain, UnknownFields,
+    CredentialState, OperatorCredential, OperatorName, OperatorRecord, OperatorRole, Revocation,
+    StoreError, TrustDomain, UnknownFields,
 };
 use ironmesh_cert::peer::VerifiedOperator;
 use ironmesh_cert::{BearerToken, TokenUsage};
@@ -24,7 +24,7 @@ use ironmesh_store::{
     ExpectedVersion, RecordChange, RecordError, RecordStore, RecordTable, Versioned,
 };
 use jiff::{SignedDuration, Timestamp};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -44,6 +44,8 @@ pub(crate) struct Operators {
     table: RecordTable<OperatorRecord>,
     /// The stored operators, as far as this control plane knows.
     known: RwLock<BTreeMap<OperatorName, OperatorRecord>>,
+    /// Held while the stored operators are read and shown: an earlier state never replaces a later one.
+    rereading: Mutex<()>,
 }
 
 /// Whether a change may leave the mesh without an admin.
@@ -62,7 +64,8 @@ impl Operators {
         trust_domain: TrustDomain,
     ) -> Result<Self, StoreError> {
         let table = RecordTable::new(store);
-        let operators = Self { trust_domain, table, known: RwLock::default() };
+        let (known, rereading) = (RwLock::default(), Mutex::default());
+        let operators = Self { trust_domain, table, known, rereading };
         operators.reread().map_err(|error| StoreError::new("read the operators", error))?;
         Ok(operators)
     }
@@ -93,6 +96,7 @@ impl Operators {
     }
 
     fn reread(&self) -> Result<(), RecordError> {
+        let _rereading = self.rereading.lock();
         let stored = self.table.list()?.into_iter().map(|stored| stored.value);
         *self.known.write() = stored.map(|record| (record.name.clone(), record)).collect();
         Ok(())
@@ -118,8 +122,7 @@ impl Operators {
                 let known = self.known.read();
                 let found = known.get(&name).and_then(|operator| {
                     let credential = operator.credential(&serial)?;
-                    (credential.kind == CredentialKind::Certificate)
-                        .then_some((operator, credential))
+                    credential.secret_hash.is_none().then_some((operator, credential))
                 });
                 let unknown = "the operator certificate is unknown to this mesh: request a new one with `ironmesh operator request`";
                 usable(found.ok_or_else(|| rejected(unknown))?, now)
@@ -132,9 +135,7 @@ impl Operators {
                 let known = self.known.read();
                 let found = known.values().find_map(|operator| {
                     let credential = operator.credential(&id)?;
-                    let CredentialKind::Token { secret_hash } = &credential.kind else {
-                        return None;
-                    };
+                    let secret_hash = credential.secret_hash.as_deref()?;
                     token.has_hash(secret_hash).then_some((operator, credential))
                 });
                 usable(found.ok_or_else(unknown)?, now)
@@ -155,7 +156,8 @@ impl Operators {
                 Some(record) => record.clone(),
                 None if count >= MAX_OPERATORS => {
                     return Err(ApiError::Conflict(format!(
-                        "the mesh has {count} operators, of at most {MAX_OPERATORS}"
+                        "the mesh has {count} operators, of at most {MAX_OPERATORS}: give the credential to one of them; operators are \
+                         removed 30 days after their last credential has ended"
                     )));
                 }
                 None => OperatorRecord {
@@ -176,7 +178,7 @@ impl Operators {
             record.credentials.retain(|credential| !is_over(credential, now));
             if record.credentials.len() >= OperatorRecord::MAX_CREDENTIALS {
                 return Err(ApiError::Conflict(format!(
-                    "operator {name} has {} credentials: each is removed 30 days after its end",
+                    "operator {name} has {} credentials: use another name; each credential is removed 30 days after its end",
                     record.credentials.len()
                 )));
             }
@@ -207,7 +209,8 @@ impl Operators {
             let chosen = record
                 .credentials
                 .iter_mut()
-                .filter(|one| credential.is_none_or(|id| one.id == id) && one.revoked.is_none());
+                .filter(|one| credential.is_none_or(|id| one.id == id))
+                .filter(|one| one.state(revocation.at) == CredentialState::Valid);
             chosen.for_each(|one| one.revoked = Some(revocation.clone()));
             Ok(record)
         })?;
@@ -233,6 +236,7 @@ impl Operators {
             let expected = current
                 .map_or(ExpectedVersion::Absent, |stored| ExpectedVersion::Exactly(stored.version));
             let mut changes = vec![RecordChange::put(&next, expected).map_err(failed)?];
+            changes.extend(removals(&stored, name, now));
             let loses_admin =
                 current.is_some_and(|stored| is_admin(&stored.value, now)) && !is_admin(&next, now);
             if loses_admin && last_admin == LastAdmin::Stays {
@@ -240,7 +244,14 @@ impl Operators {
             }
             match self.table.store().commit(&changes) {
                 Ok(_) => {
-                    self.known.write().insert(name.clone(), next.clone());
+                    if let Err(error) = self.reread() {
+                        // Until the store can be read again, what was just stored counts.
+                        tracing::warn!(
+                            error = chain(&error),
+                            "cannot read the operators after a change"
+                        );
+                        self.known.write().insert(name.clone(), next.clone());
+                    }
                     return Ok(next);
                 }
                 Err(RecordError::Conflict(_)) => {}
@@ -249,6 +260,21 @@ impl Operators {
         }
         Err(ApiError::Busy(format!("operator {name} changes all the time: try again")))
     }
+}
+
+/// Removes the operators whose credentials have all ended long ago.
+fn removals<'a>(
+    stored: &'a [Versioned<OperatorRecord>],
+    name: &'a OperatorName,
+    now: Timestamp,
+) -> impl Iterator<Item = RecordChange> + 'a {
+    let is_over = move |one: &&Versioned<OperatorRecord>| {
+        one.value.name != *name && one.value.credentials.iter().all(|one| is_over(one, now))
+    };
+    stored.iter().filter(is_over).map(|one| {
+        let version = ExpectedVersion::Exactly(one.version);
+        RecordChange::remove::<OperatorRecord>(one.value.name.to_string(), version)
+    })
 }
 
 /// Writes another admin's record unchanged, so that the commit fails if that one loses access at the same moment:
@@ -284,7 +310,7 @@ fn usable(
     (operator, credential): (&OperatorRecord, &OperatorCredential),
     now: Timestamp,
 ) -> Result<Authenticated, ApiError> {
-    let kind = credential.kind.word();
+    let kind = credential.kind();
     match credential.state(now) {
         CredentialState::Valid => Ok(Authenticated {
             name: operator.name.clone(),
@@ -296,7 +322,7 @@ fn usable(
             operator.name, credential.expires_at
         ))),
         CredentialState::Revoked => Err(ApiError::Unauthenticated(format!(
-            "the {kind} of operator {} is revoked",
+            "the {kind} of operator {} is revoked: an admin issues a new one with `ironmesh operator`",
             operator.name
         ))),
     }

@@ -331,3 +331,78 @@ async fn context_reaches_the_mesh_as_an_operator() {
     ok(remote(&["context", "remove", "prod"]));
     assert!(ok(remote(&["context", "list"])).contains("* local"));
 }
+
+/// Changes must never go to another mesh than the command line names.
+#[tokio::test]
+async fn flags_choose_the_mesh_before_variables() {
+    let Some((here, _child)) = start().await else { return };
+    let Some((there, _other)) = start().await else { return };
+    // A context of `here` for the mesh of `there`.
+    token(&there, "ann", "admin", "1h");
+    let file = there.workspace.path().join("ann.json");
+    let add = ["context", "add", "there", "--credential", file.to_str().unwrap()];
+    ok(here.workspace.run(&add));
+    ok(there.run(&["proxy", "token", "--service", "store"]));
+    // The number of tokens distinguishes the meshes.
+    let tokens = |arguments: &[&str], variables: &[(&str, &str)]| {
+        let list = ["proxy", "token", "list", "--output", "json"];
+        let mut command = here.workspace.command(&[&list[..], arguments].concat());
+        command.envs(variables.iter().copied());
+        let run = crate::command::finish(&mut command);
+        if run.code != 0 {
+            return Err((run.code, run.stderr));
+        }
+        let list: Value = serde_json::from_str(&run.stdout).unwrap();
+        Ok(list["tokens"].as_array().unwrap().len())
+    };
+    let (context, settings) = (("IRONMESH_CONTEXT", "there"), ("IRONMESH_CONFIG", "ironmesh.toml"));
+    assert_eq!(tokens(&["--config", "ironmesh.toml"], &[]), Ok(0));
+    assert_eq!(tokens(&["--context", "there"], &[]), Ok(1));
+    assert_eq!(tokens(&[], &[context]), Ok(1));
+    // A flag beats each variable.
+    assert_eq!(tokens(&["--config", "ironmesh.toml"], &[context]), Ok(0));
+    assert_eq!(tokens(&["--context", "local"], &[context, settings]), Ok(0));
+    assert_eq!(tokens(&["--context", "there"], &[settings]), Ok(1));
+    // A variable for all commands of a machine ends no context.
+    ok(here.workspace.run(&["context", "use", "there"]));
+    assert_eq!(tokens(&[], &[settings]), Ok(1));
+    assert_eq!(tokens(&["--context", "local"], &[settings]), Ok(0));
+    // An unused server does not disturb.
+    let server = ("IRONMESH_SERVER", "127.0.0.1:1");
+    assert_eq!(tokens(&["--context", "local"], &[settings, server]), Ok(0));
+    assert_eq!(tokens(&[], &[server]).unwrap_err().0, 4);
+    let (code, error) =
+        tokens(&["--config", "ironmesh.toml", "--context", "there"], &[]).unwrap_err();
+    assert!(code == 2 && error.contains("leave one out"), "{error}");
+    // The source of policy is that of the other mesh, not the one that settings here would name.
+    ok(here.workspace.run(&["policy", "revisions"]));
+    let run = here.workspace.run(&["policy", "apply", "policy"]);
+    assert!(run.code != 0 && run.stderr.contains("policy comes from the folder"), "{run:?}");
+    let theirs = there.workspace.path().join("policy").display().to_string();
+    assert!(run.stderr.contains(&theirs), "{run:?}");
+    let run = here.workspace.run(&["policy", "push", "policy"]);
+    assert!(run.code == 2 && run.stderr.contains("--context local"), "{run:?}");
+}
+
+#[tokio::test]
+async fn expired_and_revoked_contexts_say_so() {
+    let Some((server, _child)) = start().await else { return };
+    token(&server, "short", "viewer", "1s");
+    token(&server, "gone", "viewer", "1h");
+    for name in ["short", "gone"] {
+        let file = format!("{name}.json");
+        ok(server.workspace.run(&["context", "add", name, "--credential", &file]));
+    }
+    let status = |context: &str| server.workspace.run(&["status", "--context", context]);
+    eventually("the credential to expire", async || match status("short") {
+        run if run.stderr.contains("the credential of context short expired at") => Ok(()),
+        run => Err(format!("{run:?}")),
+    })
+    .await;
+    ok(server.run(&["operator", "revoke", "gone"]));
+    let run = status("gone");
+    assert!(
+        run.code == 1 && run.stderr.contains("the token of operator gone is revoked"),
+        "{run:?}"
+    );
+}

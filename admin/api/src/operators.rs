@@ -57,7 +57,7 @@ impl OperatorView {
     pub fn new(record: &OperatorRecord, now: Timestamp) -> Self {
         let credentials = record.credentials.iter().map(|credential| CredentialView {
             id: credential.id.clone(),
-            kind: credential.kind.word().to_owned(),
+            kind: credential.kind().to_owned(),
             state: credential.state(now).word().to_owned(),
             issued_at: credential.issued_at,
             expires_at: credential.expires_at,

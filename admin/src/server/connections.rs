@@ -28,14 +28,23 @@ pub(super) struct Bounds {
     pub(super) connections: usize,
     /// How long a client may take for the head of a request, its first or a later one.
     pub(super) head: Duration,
-    /// How long a connection lasts. A request in progress then has as long again.
+    /// How long a connection lasts.
     pub(super) life: Duration,
+    /// How long a request in progress has after that.
+    pub(super) grace: Duration,
 }
 
 impl Bounds {
-    /// The bounds of a control plane.
-    pub(super) const DEFAULT: Self =
-        Self { connections: 128, head: Duration::from_secs(15), life: Duration::from_secs(120) };
+    /// The bounds of the admin port.
+    pub(super) const PORT: Self = Self {
+        connections: 128,
+        head: Duration::from_secs(15),
+        life: Duration::from_secs(120),
+        grace: Duration::from_secs(120),
+    };
+
+    /// The bounds on the network, where an export or a plan may take ten minutes. The listener counts connections.
+    pub(super) const NETWORK: Self = Self { grace: Duration::from_secs(600), ..Self::PORT };
 }
 
 /// The most bytes of the head of a request, whose query may be a long question.
@@ -86,6 +95,6 @@ where
     // The failure of one connection does not affect the others.
     if timeout(bounds.life, connection.as_mut()).await.is_err() {
         connection.as_mut().graceful_shutdown();
-        drop(timeout(bounds.life, connection).await);
+        drop(timeout(bounds.grace, connection).await);
     }
 }

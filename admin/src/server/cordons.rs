@@ -32,8 +32,8 @@ impl Default for CordonWaits {
     }
 }
 
-/// What a handler makes of its request.
-type Made = Pin<Box<dyn Future<Output = Result<JsonBody, ApiError>> + Send>>;
+/// The response to a change, once it is known.
+type CordonResponse = Pin<Box<dyn Future<Output = Result<JsonBody, ApiError>> + Send>>;
 
 /// The handler of one kind of change. It answers when all callers have ACKed the change, or the wait is over.
 pub(super) fn change_cordon(
@@ -44,7 +44,7 @@ pub(super) fn change_cordon(
     Extension<CordonWaits>,
     Parameter<String>,
     Body<CordonRequest>,
-) -> Made
+) -> CordonResponse
 + Clone
 + Send
 + Sync

@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::error::{Body, InQuery, Parameter};
-use super::principal::{Permission, Principal};
+use super::principal::{Identity, Permission, Principal};
 use super::work_queues::{Changes, JsonBody, Reads, blocking};
 use super::{ApiError, Cancellation, ControlPlane, Shared};
 use ironmesh_api::AcceptRemovalRequest;
@@ -33,13 +33,17 @@ const MAX_WAITS: usize = 32;
 /// The least pause between two examinations of one wait, each of which takes as long as counting the laggards.
 const WAIT_PAUSE: Duration = Duration::from_millis(20);
 
-/// Limits the requests that wait for a policy revision.
+/// Limits the requests that wait for a policy revision: by users of the admin port, and by operators.
 #[derive(Debug, Clone)]
-pub(super) struct Waits(Arc<Semaphore>);
+pub(super) struct Waits {
+    local: Arc<Semaphore>,
+    operators: Arc<Semaphore>,
+}
 
 impl Default for Waits {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(MAX_WAITS)))
+        let [local, operators] = [(); 2].map(|()| Arc::new(Semaphore::new(MAX_WAITS)));
+        Self { local, operators }
     }
 }
 
@@ -102,12 +106,14 @@ pub(super) async fn convergence(
 /// Answers when the wait is decided, or its time is over.
 pub(super) async fn policy_wait(
     State(control_plane): State<Shared>,
-    _: Principal,
+    principal: Principal,
     Extension(waits): Extension<Waits>,
     Body(request): Body<WaitRequest>,
 ) -> Result<JsonBody, ApiError> {
     let busy = |_| ApiError::Busy(format!("{MAX_WAITS} requests wait already: try again"));
-    let _wait = waits.0.try_acquire().map_err(busy)?;
+    let is_local = principal.identity == Identity::Local;
+    let waits = if is_local { &waits.local } else { &waits.operators };
+    let _wait = waits.try_acquire().map_err(busy)?;
     let deadline = Instant::now() + Duration::from_millis(request.timeout_ms).min(MAX_WAIT);
     loop {
         // Before the look: a change after it ends the pause.

@@ -5,11 +5,12 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Extension, Request, State};
-use axum::http::{HeaderMap, Method, header};
+use axum::http::{HeaderMap, HeaderValue, Method, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use hyper::body::Incoming;
@@ -38,6 +39,7 @@ struct NetworkClient {
     source: ClientSource,
     /// The verified client certificate (DER); none without one.
     certificate: Option<Vec<u8>>,
+    has_sent_request: AtomicBool,
     /// Counts a failure of the client's source, which may block it.
     charge: Charge,
 }
@@ -60,15 +62,23 @@ pub(super) async fn serve<C: TlsCredentials>(
             address,
             source,
             certificate: certificate.map(|certificate| certificate.to_vec()),
+            has_sent_request: AtomicBool::new(false),
             charge: Box::new(move |source, reason| tls.charge(source, reason)),
         });
-        let router = router.clone();
+        let (router, of_requests) = (router.clone(), Arc::clone(&client));
         let service = service_fn(move |request: hyper::Request<Incoming>| {
+            of_requests.has_sent_request.store(true, Ordering::Relaxed);
             let mut request = request.map(Body::new);
-            request.extensions_mut().insert(Arc::clone(&client));
+            request.extensions_mut().insert(Arc::clone(&of_requests));
             router.clone().call(request)
         });
-        async move { serve_stream(TokioIo::new(stream), service, Bounds::DEFAULT).await }
+        let tls = Arc::clone(&charging);
+        async move {
+            serve_stream(TokioIo::new(stream), service, Bounds::NETWORK).await;
+            if !client.has_sent_request.load(Ordering::Relaxed) {
+                tls.no_request(client.source);
+            }
+        }
     };
     tls.serve(listener, shutdown, serve).await;
 }
@@ -90,9 +100,16 @@ async fn authenticate(
             request.extensions_mut().insert(principal);
         }
         Err(error) => {
-            (client.charge)(client.source, "rejected credential");
-            tracing::info!(address = %client.address, %error, "request to the operators' API rejected");
-            return error.into_response();
+            let is_credential = matches!(error, ApiError::Unauthenticated(_));
+            if is_credential {
+                (client.charge)(client.source, "rejected credential");
+            }
+            tracing::info!(address = %client.address, reason = %error, "request to the operators' API rejected");
+            let mut response = error.into_response();
+            // The next attempt needs a new connection, which a block of the source prevents.
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(header::CONNECTION, close);
+            return response;
         }
     }
     next.run(request).await
@@ -155,8 +172,6 @@ fn is_same_origin(headers: &HeaderMap) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use axum::http::HeaderValue;
-
     use super::*;
 
     fn headers(values: &[(header::HeaderName, &'static str)]) -> HeaderMap {

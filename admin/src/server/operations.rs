@@ -3,20 +3,27 @@
 //! The table is the only place that decides who may do what. Handlers decide nothing about rights; where an answer
 //! depends on them, as lines of policy do, they ask their principal.
 
+use std::time::Duration;
+
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::handler::Handler;
-use axum::http::Method;
+use axum::http::{Method, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{MethodFilter, on};
+use tokio::time::timeout;
 
 use super::error::{no_such_method, no_such_path};
 use super::principal::{Permission, Principal};
+use super::work_queues::WorkQueues;
 use super::{ApiError, Shared};
 
 /// The most bytes of a question as JSON: all of [`ironmesh_analysis::Request::MAX_BYTES`], if every byte is escaped.
 const MAX_BODY: usize = 512 << 10;
+
+/// How long most requests may take.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// An operation of the API.
 #[derive(Debug, Clone, Copy)]
@@ -31,12 +38,14 @@ pub struct Operation {
     pub permission: Permission,
     /// The most bytes of a request's body.
     pub max_body: usize,
+    /// How long a request may take, including its upload.
+    pub limit: Duration,
 }
 
 impl Operation {
     /// An operation that reads.
     pub(super) const fn get(id: &'static str, path: &'static str, permission: Permission) -> Self {
-        Self { id, method: &Method::GET, path, permission, max_body: MAX_BODY }
+        Self { id, method: &Method::GET, path, permission, max_body: MAX_BODY, limit: LIMIT }
     }
 
     /// An operation with a body.
@@ -44,9 +53,9 @@ impl Operation {
         Self { method: &Method::POST, ..Self::get(id, path, permission) }
     }
 
-    /// The same operation with a body of up to `max_body` bytes.
-    pub(super) const fn with_body(self, max_body: usize) -> Self {
-        Self { max_body, ..self }
+    /// The same operation with a body of up to `max_body` bytes, and this limit of its time.
+    pub(super) const fn with_body(self, max_body: usize, limit: Duration) -> Self {
+        Self { max_body, limit, ..self }
     }
 }
 
@@ -88,13 +97,13 @@ impl Routes {
     }
 }
 
-/// Compares the principal of a request with what its operation needs.
+/// Compares the principal of a request with what its operation needs, and bounds its time.
 async fn authorize(
     State(operation): State<Operation>,
     request: Request,
     next: Next,
 ) -> Result<Response, ApiError> {
-    let Operation { id, permission, .. } = operation;
+    let Operation { id, permission, max_body, limit, .. } = operation;
     if permission != Permission::Probe {
         let principal: &Principal =
             request.extensions().get().ok_or_else(ApiError::unauthenticated)?;
@@ -102,5 +111,13 @@ async fn authorize(
             return Err(ApiError::Forbidden(principal.rejection(permission, id)));
         }
     }
-    Ok(next.run(request).await)
+    // Before the body is read: many large ones would fill the memory.
+    let _large = if max_body > MAX_BODY { Some(WorkQueues::large_body(&request)?) } else { None };
+    timeout(limit, next.run(request)).await.map_err(|_| ApiError::Http {
+        status: StatusCode::REQUEST_TIMEOUT,
+        message: format!(
+            "`{id}` took longer than {} s. A change may still take effect: check before you repeat it",
+            limit.as_secs()
+        ),
+    })
 }

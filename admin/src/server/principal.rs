@@ -85,8 +85,8 @@ impl Principal {
                  as the owner of the state folder"
             ),
             _ => format!(
-                "`{operation}` needs the role {least}, and {self} has the role {}: an admin gives \
-                 another role by `ironmesh operator issue`",
+                "`{operation}` needs the role {least}, and {self} has the role {}: an admin revokes \
+                 the credentials (`ironmesh operator revoke`) and issues one with another role",
                 self.role
             ),
         }

@@ -1,5 +1,7 @@
 //! The table of routes: each operation of the API with what it needs, and its handler.
 
+use std::time::Duration;
+
 use ironmesh_api::{CordonChange, MAX_APPLY, MAX_PLAN};
 
 use super::ControlPlane;
@@ -17,6 +19,12 @@ use super::principal::Permission::{
     Administer, ChangeMesh, ChangePolicy, Probe, ReadAccess, ReadJournal, ReadPolicy, ReadState,
 };
 use super::versions::versions;
+
+/// How long a release may take, whose files are all synced to the disk.
+const APPLY_LIMIT: Duration = Duration::from_secs(120);
+
+/// How long a plan may take, for which all proxies are compiled two or three times.
+const PLAN_LIMIT: Duration = Duration::from_secs(600);
 
 /// All operations of the API, in the order of the table.
 pub fn operations() -> Vec<Operation> {
@@ -49,8 +57,8 @@ pub(super) fn routes() -> Routes {
         .add(post("policy_wait", "/v1/policy/wait", ReadState), policy_wait)
         .add(post("policy_rollback", "/v1/policy/rollback", ChangePolicy), roll_back)
         .add(post("policy_accept", "/v1/policy/accept", ChangePolicy), accept_removal)
-        .add(post("policy_apply", "/v1/policy/apply", ChangePolicy).with_body(MAX_APPLY), apply)
-        .add(post("plan", "/v1/plan", ReadPolicy).with_body(MAX_PLAN), plan)
+        .add(post("policy_apply", "/v1/policy/apply", ChangePolicy).with_body(MAX_APPLY, APPLY_LIMIT), apply)
+        .add(post("plan", "/v1/plan", ReadPolicy).with_body(MAX_PLAN, PLAN_LIMIT), plan)
         .add(get("proxies", "/v1/proxies", ReadState), proxies)
         .add(post("enroll_proxies", "/v1/proxies", ChangeMesh), bootstrap)
         .add(get("proxy", "/v1/proxies/{id}", ReadState), proxy)

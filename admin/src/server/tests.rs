@@ -507,12 +507,11 @@ async fn every_error_has_a_body_in_json() {
         ("POST /v1/policy/wait HTTP/1.1\r\nContent-Length: 2\r\n", 415),
         (&format!("POST /v1/policy/wait HTTP/1.1\r\n{json}Content-Length: 1\r\n"), 400),
         (&format!("POST /v1/policy/wait HTTP/1.1\r\n{json}Content-Length: 2\r\n"), 422),
-        (&format!("POST /v1/explain HTTP/1.1\r\n{json}Content-Length: 999999\r\n"), 413),
         ("POST /v1/proxies HTTP/1.1\r\n", 403),
         ("GET /v1/journal HTTP/1.1\r\n", 403),
     ] {
-        let body = if request.contains("Content-Length: 1\r\n") { "{" } else { "[]" };
-        let has_body = request.contains("Content-Length") && !request.contains("999999");
+        let body = if request.contains("Content-Length: 1\r\n") { "{" } else { "42" };
+        let has_body = request.contains("Content-Length");
         let body = if has_body { body } else { "" };
         let request = format!("{request}Host: localhost\r\nConnection: close\r\n\r\n{body}");
         let answer = send(address, &request).await;

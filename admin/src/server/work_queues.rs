@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Extension, FromRequestParts};
+use axum::extract::{Extension, FromRequestParts, Request};
 use axum::http::header;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
@@ -26,11 +26,15 @@ pub(super) const MAX_QUEUED_READS: usize = 64;
 /// How many of them may come from the admin port, so that other users of the machine do not displace operators.
 pub(super) const MAX_LOCAL_READS: usize = MAX_QUEUED_READS / 2;
 
-/// How many changes run at once, each of which may wait for the store.
-const MAX_CONCURRENT_CHANGES: usize = 8;
+/// How many changes run at once, each of which may wait for the store: by the owner of the socket, and as many by
+/// operators on the network, so that no credential delays its own revocation on the control plane's machine.
+const MAX_CONCURRENT_CHANGES: usize = 4;
 
-/// How many changes may run or wait.
-const MAX_QUEUED_CHANGES: usize = 64;
+/// How many changes of each kind may run or wait.
+const MAX_QUEUED_CHANGES: usize = 32;
+
+/// How many requests with a large body may be read or served at once.
+const MAX_LARGE_BODIES: usize = 4;
 
 /// The queues of all listeners.
 #[derive(Debug, Clone)]
@@ -38,6 +42,17 @@ pub(super) struct WorkQueues {
     reads: WorkQueue,
     local_reads: Arc<Semaphore>,
     changes: WorkQueue,
+    network_changes: WorkQueue,
+    large_bodies: Arc<Semaphore>,
+}
+
+impl WorkQueues {
+    /// The permit of a request with a large body.
+    pub(super) fn large_body(request: &Request) -> Result<OwnedSemaphorePermit, ApiError> {
+        let queues = request.extensions().get::<Self>();
+        let queues = queues.ok_or_else(|| ApiError::Internal("no queues".to_owned()))?;
+        place_in(&queues.large_bodies, MAX_LARGE_BODIES)
+    }
 }
 
 impl Default for WorkQueues {
@@ -46,6 +61,8 @@ impl Default for WorkQueues {
             reads: WorkQueue::new(MAX_QUEUED_READS, MAX_CONCURRENT_READS),
             local_reads: Arc::new(Semaphore::new(MAX_LOCAL_READS)),
             changes: WorkQueue::new(MAX_QUEUED_CHANGES, MAX_CONCURRENT_CHANGES),
+            network_changes: WorkQueue::new(MAX_QUEUED_CHANGES, MAX_CONCURRENT_CHANGES),
+            large_bodies: Arc::new(Semaphore::new(MAX_LARGE_BODIES)),
         }
     }
 }
@@ -135,8 +152,12 @@ impl Changes {
         change: impl FnOnce(&Principal) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
         let Self { principal, queues } = self;
-        let place = place_in(&queues.changes.queued, MAX_QUEUED_CHANGES)?;
-        let held = queues.changes.enter((place, None)).await?;
+        let queue = match principal.identity {
+            Identity::Operator { .. } => &queues.network_changes,
+            Identity::User { .. } | Identity::Local => &queues.changes,
+        };
+        let place = place_in(&queue.queued, MAX_QUEUED_CHANGES)?;
+        let held = queue.enter((place, None)).await?;
         blocking(move || {
             let answer = change(&principal);
             drop(held);

@@ -18,7 +18,7 @@ use ironmesh_terminal::stdout::{StdoutError, outln};
 /// Applies a policy folder.
 pub(super) async fn apply(arguments: ApplyArguments, output: Output) -> anyhow::Result<()> {
     let resolved = ResolvedSettings::connect(&arguments.config)?;
-    check_source(&resolved.policy)?;
+    check_source(&resolved.policy_source().await?)?;
     let client = resolved.client();
     let loaded = load_folder(&arguments.path)?;
     let record = PolicyRecord {

@@ -10,12 +10,19 @@ use super::check::{counted, fail_if_rejected, print_findings, views};
 use super::wait::{self, Change};
 use super::{commit, current_user, open_etcd};
 use crate::cli::{Output, PushArguments};
+use crate::exit::UsageError;
 use crate::resolved_settings::ResolvedSettings;
 use ironmesh_terminal::stdout::{StdoutError, outln};
 
 /// Pushes a policy folder.
 pub(crate) async fn push(arguments: PushArguments, output: Output) -> anyhow::Result<()> {
-    let client = ResolvedSettings::connect(&arguments.config)?.client();
+    let resolved = ResolvedSettings::connect(&arguments.config)?;
+    if resolved.is_remote() {
+        let error = "policy is pushed to the etcd of this machine's settings, and not to that of a context: leave out the \
+                     context, or use `--context local`";
+        return Err(UsageError(error.to_owned()).into());
+    }
+    let client = resolved.client();
     let mut etcd = open_etcd(&arguments.config.settings)?;
     let loaded = load_folder(&arguments.path)?;
     let what = format!("`{}`", arguments.path.display());

@@ -16,7 +16,7 @@ pub(crate) async fn revisions(
 ) -> anyhow::Result<()> {
     let resolved = ResolvedSettings::connect(&arguments.config)?;
     let client = resolved.client();
-    let list = match resolved.policy {
+    let list = match resolved.policy_source().await? {
         PolicyLocation::Folder(_) | PolicyLocation::Releases => client.policy_revisions().await?,
         PolicyLocation::Etcd(etcd) => etcd_revisions(&mut EtcdPolicy::open(etcd)?).await?,
     };

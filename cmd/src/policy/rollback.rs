@@ -22,7 +22,7 @@ use ironmesh_terminal::stdout::outln;
 pub(crate) async fn rollback(arguments: RollbackArguments, output: Output) -> anyhow::Result<()> {
     let resolved = ResolvedSettings::connect(&arguments.config)?;
     let client = resolved.client();
-    match resolved.policy {
+    match resolved.policy_source().await? {
         PolicyLocation::Folder(_) => request_rollback(&client, true, arguments, output).await,
         PolicyLocation::Releases => request_rollback(&client, false, arguments, output).await,
         PolicyLocation::Etcd(etcd) => {

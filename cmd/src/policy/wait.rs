@@ -32,7 +32,11 @@ pub(super) async fn wait(arguments: WaitArguments, output: Output) -> anyhow::Re
 
 /// Whether the policy folder holds this revision: the control plane may not have read it yet.
 fn is_in_folder(resolved: &ResolvedSettings, revision: &str) -> bool {
+    // (The folder of a remote control plane is not here.)
     let PolicyLocation::Folder(folder) = &resolved.policy else { return false };
+    if resolved.is_remote() {
+        return false;
+    }
     let loaded = load_folder(folder);
     loaded.is_ok_and(|loaded| loaded.revision.0.starts_with(revision))
 }

@@ -1,5 +1,6 @@
 //! The access of operators: issues and revokes their credentials, and records each in the journal.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use ironmesh_admin::{
@@ -10,7 +11,7 @@ use ironmesh_api::{
     RevokeOperatorRequest,
 };
 use ironmesh_catalog::text::chain;
-use ironmesh_catalog::{CredentialKind, OperatorCredential, OperatorName, Revocation, Secret};
+use ironmesh_catalog::{OperatorCredential, OperatorName, Revocation, Secret, UnknownFields};
 use ironmesh_cert::{BearerToken, IssueError, MachineRequest, RequestError, TokenUsage};
 use jiff::{SignedDuration, Timestamp};
 
@@ -52,7 +53,7 @@ impl OperatorAccess for RunningControlPlane {
         name: &OperatorName,
         request: &RevokeOperatorRequest,
     ) -> Result<OperatorView, ApiError> {
-        let result = self.withdraw_credentials(principal, name, request);
+        let result = self.revoke_credentials(principal, name, request);
         let what = request.credential.as_deref().unwrap_or("all credentials");
         let reason = request.reason.as_deref().unwrap_or("no reason given");
         let message = format!("revoked {what}: {reason}");
@@ -85,16 +86,17 @@ impl RunningControlPlane {
             Some(csr) => self.certificate(request, csr, now),
             None => token(request, now),
         };
-        let NewCredential { id, kind, expires_at, certificate, token } = made?;
+        let NewCredential { id, secret_hash, expires_at, certificate, token } = made?;
         let credential = OperatorCredential {
             id: id.clone(),
-            kind,
+            secret_hash,
             issued_at: now,
             expires_at,
             issued_by: journal::principal_name(principal).unwrap_or_else(|| "unknown".to_owned()),
             revoked: None,
+            unknown: UnknownFields::default(),
         };
-        // A credential that is not stored can not be used, and nobody has it.
+        // A credential that is not stored cannot be used, and no client gets it.
         self.operators.add(&request.name, request.role, &credential)?;
         Ok(IssuedCredential {
             name: request.name.clone(),
@@ -105,10 +107,7 @@ impl RunningControlPlane {
             token,
             roots: self.authority.lock().trust_bundle().roots,
             control_plane: self.mesh.trust_domain.control_plane().0,
-            servers: self
-                .api_address
-                .map(|address| self.xds_addresses.of_enrollment(address))
-                .unwrap_or_default(),
+            servers: self.servers(),
         })
     }
 
@@ -131,15 +130,24 @@ impl RunningControlPlane {
             })?;
         Ok(NewCredential {
             id: issued.serial,
-            kind: CredentialKind::Certificate,
+            secret_hash: None,
             expires_at: issued.not_after,
             certificate: Some(issued.chain),
             token: None,
         })
     }
 
+    /// Where operators reach this API; none if it is off, or if it listens on all addresses and `advertise` names none.
+    fn servers(&self) -> Vec<(String, u16)> {
+        let is_known = |address: &SocketAddr| {
+            !address.ip().is_unspecified() || !self.xds_addresses.advertise.is_empty()
+        };
+        let address = self.api_address.filter(is_known);
+        address.map(|address| self.xds_addresses.of_enrollment(address)).unwrap_or_default()
+    }
+
     /// Revokes credentials. Blocks on the store.
-    fn withdraw_credentials(
+    fn revoke_credentials(
         &self,
         principal: &Principal,
         name: &OperatorName,
@@ -161,7 +169,7 @@ impl RunningControlPlane {
 /// A credential that is not stored yet.
 struct NewCredential {
     id: String,
-    kind: CredentialKind,
+    secret_hash: Option<String>,
     expires_at: Timestamp,
     certificate: Option<String>,
     token: Option<Secret>,
@@ -173,7 +181,7 @@ fn token(request: &CredentialRequest, now: Timestamp) -> Result<NewCredential, A
     let lifetime = i64::try_from(request.lifetime).unwrap_or(i64::MAX);
     Ok(NewCredential {
         id: token.id().to_string(),
-        kind: CredentialKind::Token { secret_hash: token.secret_hash() },
+        secret_hash: Some(token.secret_hash()),
         expires_at: now + SignedDuration::from_secs(lifetime),
         certificate: None,
         token: Some(token.text()),

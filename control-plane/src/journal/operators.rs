@@ -222,7 +222,16 @@ pub(crate) fn principal_name(principal: &Principal) -> Option<String> {
             Some(user_name(*uid).unwrap_or_else(|| format!("user {uid}")))
         }
         Identity::User { uid: None } | Identity::Local => None,
-        Identity::Operator { name, .. } => Some(name.to_string()),
+        Identity::Operator { name, .. } => Some(format!("operator {name}")),
+    }
+}
+
+/// The author of a change of policy: an operator by the credential, whatever the request states. The owner of the socket
+/// may state another, such as a program that acts for a person.
+pub(crate) fn author(principal: &Principal, stated: Option<String>) -> Option<String> {
+    match principal.identity {
+        Identity::Operator { .. } => principal_name(principal),
+        Identity::User { .. } | Identity::Local => stated,
     }
 }
 

@@ -33,11 +33,12 @@ fn add_token(operators: &Operators, operator: &str, role: OperatorRole) -> Secre
     let token = BearerToken::generate(TokenUsage::Operator).unwrap();
     let credential = OperatorCredential {
         id: token.id().to_string(),
-        kind: CredentialKind::Token { secret_hash: token.secret_hash() },
+        secret_hash: Some(token.secret_hash()),
         issued_at: now(),
         expires_at: now() + SignedDuration::from_hours(1),
         issued_by: "root".to_owned(),
         revoked: None,
+        unknown: UnknownFields::default(),
     };
     operators.add(&name(operator), role, &credential).unwrap();
     token.text()
@@ -99,11 +100,12 @@ fn certificate_gives_access_only_while_its_serial_number_is_stored() {
     assert!(role(&leaf).unwrap_err().contains("unknown to this mesh"));
     let credential = OperatorCredential {
         id: issued.serial,
-        kind: CredentialKind::Certificate,
+        secret_hash: None,
         issued_at: now(),
         expires_at: issued.not_after,
         issued_by: "root".to_owned(),
         revoked: None,
+        unknown: UnknownFields::default(),
     };
     operators.add(&name("ann"), OperatorRole::Viewer, &credential).unwrap();
     assert_eq!(role(&leaf), Ok(OperatorRole::Viewer));
@@ -194,16 +196,47 @@ fn ended_credentials_are_removed_after_thirty_days() {
     let operators = open(&store(&folder));
     let old = OperatorCredential {
         id: "old".to_owned(),
-        kind: CredentialKind::Certificate,
+        secret_hash: None,
         issued_at: now() - SignedDuration::from_hours(24 * 60),
         expires_at: now() - SignedDuration::from_hours(24 * 31),
         issued_by: "root".to_owned(),
         revoked: None,
+        unknown: UnknownFields::default(),
     };
     operators.add(&name("ann"), OperatorRole::Viewer, &old).unwrap();
     add_token(&operators, "ann", OperatorRole::Viewer);
     let listed = operators.list();
     assert!(listed[0].credential("old").is_none() && listed[0].credentials.len() == 1);
+}
+
+#[test]
+fn operators_whose_credentials_ended_long_ago_are_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let operators = open(&store(&folder));
+    let old = OperatorCredential {
+        id: "old".to_owned(),
+        secret_hash: None,
+        issued_at: now() - SignedDuration::from_hours(24 * 60),
+        expires_at: now() - SignedDuration::from_hours(24 * 31),
+        issued_by: "root".to_owned(),
+        revoked: None,
+        unknown: UnknownFields::default(),
+    };
+    operators.add(&name("gone"), OperatorRole::Viewer, &old).unwrap();
+    add_token(&operators, "ann", OperatorRole::Viewer);
+    let names: Vec<_> = operators.list().into_iter().map(|one| one.name.to_string()).collect();
+    assert_eq!(names, ["ann"]);
+}
+
+/// A credential of a newer version keeps its fields through a change by this one.
+#[test]
+fn unknown_fields_of_credentials_are_kept() {
+    let json = r#"{"name":"ann","role":"viewer","credentials":[{"id":"a","secret_hash":"00",
+        "issued_at":"2026-11-29T00:00:00Z","expires_at":"2026-11-30T00:00:00Z","issued_by":"root",
+        "addresses":"10.0.0.0/8"}],"team":"x"}"#;
+    let record: OperatorRecord = serde_json::from_str(json).unwrap();
+    let again: serde_json::Value = serde_json::to_value(&record).unwrap();
+    assert_eq!(again, serde_json::from_str::<serde_json::Value>(json).unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -29,7 +29,7 @@ async fn sent(address: SocketAddr, bytes: &str) -> io::Result<String> {
 #[tokio::test]
 async fn silent_and_half_sent_requests_are_closed() {
     let head = Duration::from_millis(20);
-    let address = start(Bounds { connections: 8, head, life: LONG }).await;
+    let address = start(Bounds { connections: 8, head, life: LONG, grace: LONG }).await;
     for begun in ["", "GET / HT", "GET / HTTP/1.1\r\nHost: a\r\n"] {
         let answer = sent(address, begun).await.unwrap();
         assert!(!answer.contains("here"), "{begun}: {answer}");
@@ -42,13 +42,13 @@ async fn silent_and_half_sent_requests_are_closed() {
 #[tokio::test]
 async fn connection_ends_after_its_life() {
     let life = Duration::from_millis(20);
-    let address = start(Bounds { connections: 8, head: LONG, life }).await;
+    let address = start(Bounds { connections: 8, head: LONG, life, grace: life }).await;
     assert_eq!(sent(address, "GET / HT").await.unwrap(), "");
 }
 
 #[tokio::test]
 async fn connection_beyond_the_limit_is_closed_until_one_ends() {
-    let address = start(Bounds { connections: 1, head: LONG, life: LONG }).await;
+    let address = start(Bounds { connections: 1, head: LONG, life: LONG, grace: LONG }).await;
     let mut first = TcpStream::connect(address).await.unwrap();
     first.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
     // It is served, and so it has the place.
