@@ -122,7 +122,7 @@ async fn endpoints_rejects_invalid_services_and_accepts() {
     }
     let accept = Http1Connection::connect(admin).await.unwrap();
     let accept = { accept }.request(Method::POST, "/v1/endpoints/shop/till/accept", &[]).await;
-    assert_eq!(accept.unwrap().status, 404);
+    assert_eq!(accept.unwrap().status, 403);
 }
 
 #[test]

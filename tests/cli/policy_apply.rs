@@ -94,7 +94,7 @@ async fn invalid_apply_keeps_the_active_policy() {
     let port = server.loopback.socket(1, 15014);
     let port = Http1Connection::connect(port).await.unwrap();
     let answer = { port }.request(http::Method::POST, "/v1/policy/apply", &[]).await;
-    assert_eq!(answer.unwrap().status, 404);
+    assert_eq!(answer.unwrap().status, 403);
 }
 
 #[tokio::test]

@@ -206,10 +206,10 @@ async fn revoke_requires_the_admin_socket_and_a_known_proxy() {
     assert_eq!(missing.status, 404, "{}", missing.text());
     let revoke = ironmesh_tests::Http1Connection::connect(admin).await.unwrap();
     let revoke = { revoke }.request(http::Method::POST, &format!("{path}/revoke"), &[]).await;
-    assert_eq!(revoke.unwrap().status, 404);
+    assert_eq!(revoke.unwrap().status, 403);
     let revoke = ironmesh_tests::Http1Connection::connect(admin).await.unwrap();
     let revoke = { revoke }.request(http::Method::POST, "/v1/revocations", &[]).await;
-    assert_eq!(revoke.unwrap().status, 404);
+    assert_eq!(revoke.unwrap().status, 403);
     assert!(list(&server).iter().all(|one| one.get("revoked").is_none()));
 }
 

@@ -91,6 +91,7 @@ async fn requests_of_pairs_without_a_grant_count_as_other() {
     policy(GRANT);
     let _child = server.start().await;
     server.ready().await;
+    let granting = server.readyz().await.json()["policy"]["revision"].clone();
     let enroll = ["proxy", "bootstrap", "--service", "buyer", "--address", "127.1.0.1"];
     let run = server.run(&[&enroll[..], &["--out", "buyer-1"]].concat());
     assert_eq!(run.code, 0, "{run:?}");
@@ -104,6 +105,7 @@ async fn requests_of_pairs_without_a_grant_count_as_other() {
     let other = |class, count| ("other", "other", class, count);
     wait_for_requests(&server, &[other("2xx", 8), other("5xx", 1)]).await;
     policy(GRANT);
+    server.wait_for_policy("the grant", |policy| policy["revision"] == granting).await;
     report_requests(&server, "buyer-1", ("default/store", 80), (1, 0)).await;
     let granted = (pair.0, pair.1, "2xx", 1);
     wait_for_requests(&server, &[granted, other("2xx", 8), other("5xx", 1)]).await;

@@ -273,7 +273,7 @@ async fn explain_verdict_matches_envoy_responses() {
     let mut reader = Http1Connection::connect(setup.mesh.admin()).await.unwrap();
     let host = setup.mesh.admin().to_string();
     let rejected = reader.request("POST".parse().unwrap(), "/v1/plan", &[("host", &host)]).await;
-    assert_eq!(rejected.unwrap().status, 404);
+    assert_eq!(rejected.unwrap().status, 403);
     let output = setup.mesh.run(&["policy", "explain", "--from", "bem", "--to", "store"]).await;
     assert_eq!(output.status.code(), Some(2), "an unknown name is no denial");
     assert!(String::from_utf8_lossy(&output.stderr).contains("did you mean `default/ben`?"));
