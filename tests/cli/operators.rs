@@ -1,6 +1,7 @@
 //! Operators on the network: who may do what on which listener, bad credentials, and contexts of the command line.
 
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
 
 use fs_err as fs;
 use ironmesh_admin::{Operation, Permission, operations};
@@ -16,17 +17,17 @@ use crate::server::Server;
 
 /// A control plane with the listener for operators.
 async fn start() -> Option<(Server, Child)> {
-    let mut server = Server::open("")?;
+    let server = Server::open("")?;
     let settings = server.workspace.path().join("ironmesh.toml");
     let text = fs::read_to_string(&settings).unwrap();
-    fs::write(&settings, format!("{text}api = \"{}\"\n", api(&mut server))).unwrap();
+    fs::write(&settings, format!("{text}api = \"{}\"\n", api(&server))).unwrap();
     server.workspace.write("policy/a.toml", "[[service]]\nname = \"store\"\n");
     let child = server.start().await;
     server.ready().await;
     Some((server, child))
 }
 
-fn api(server: &mut Server) -> SocketAddr {
+fn api(server: &Server) -> SocketAddr {
     server.loopback.socket(1, 15130)
 }
 
@@ -293,7 +294,6 @@ async fn context_reaches_the_mesh_as_an_operator() {
     ok(remote(&["context", "add", "prod", "--credential", "ann.json", "--key", "ann.key"]));
     ok(remote(&["context", "add", "as-bob", "--credential", "bob.json", "--key", "bob.key"]));
     let file = server.workspace.path().join("config/ironmesh/contexts/prod.json");
-    use std::os::unix::fs::PermissionsExt as _;
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     // By the flag, then as the current context.
     assert!(ok(remote(&["status", "--context", "prod"])).contains("policy"));

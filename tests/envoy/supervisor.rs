@@ -137,7 +137,7 @@ async fn killed_supervisor_leaves_no_envoy_and_the_next_starts_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn held_supervisor_starts_envoy_by_a_command_and_stops_by_a_signal_after_the_drain() {
+async fn held_supervisor_starts_envoy_again_or_stops() {
     let Some(programs) = Programs::find() else { return };
     let settings = format!("{SHORT}\ndrain_maximum = \"4s\"");
     let mut machine = Machine::start(&programs, &settings).await;

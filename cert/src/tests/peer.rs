@@ -82,7 +82,7 @@ fn operator_is_read_from_its_certificate_and_is_no_proxy() {
 }
 
 #[test]
-fn certificates_of_proxies_services_and_the_control_plane_identify_no_operator() {
+fn other_certificates_identify_no_operator() {
     let authority = authority();
     let (_, csr) = generate_proxy_key_and_csr().unwrap();
     let account = "shop/bookstore".parse().unwrap();

@@ -190,11 +190,9 @@ fn store_in_new_folder(folder: &TempDir) -> Arc<Store> {
     store(&inner)
 }
 
-#[test]
-fn ended_credentials_are_removed_after_thirty_days() {
-    let folder = tempfile::tempdir().unwrap();
-    let operators = open(&store(&folder));
-    let old = OperatorCredential {
+/// The credential `old`, which expired 31 days ago.
+fn old_credential() -> OperatorCredential {
+    OperatorCredential {
         id: "old".to_owned(),
         secret_hash: None,
         issued_at: now() - SignedDuration::from_hours(24 * 60),
@@ -202,8 +200,14 @@ fn ended_credentials_are_removed_after_thirty_days() {
         issued_by: "root".to_owned(),
         revoked: None,
         unknown: UnknownFields::default(),
-    };
-    operators.add(&name("ann"), OperatorRole::Viewer, &old).unwrap();
+    }
+}
+
+#[test]
+fn ended_credentials_are_removed_after_thirty_days() {
+    let folder = tempfile::tempdir().unwrap();
+    let operators = open(&store(&folder));
+    operators.add(&name("ann"), OperatorRole::Viewer, &old_credential()).unwrap();
     add_token(&operators, "ann", OperatorRole::Viewer);
     let listed = operators.list();
     assert!(listed[0].credential("old").is_none() && listed[0].credentials.len() == 1);
@@ -213,16 +217,7 @@ fn ended_credentials_are_removed_after_thirty_days() {
 fn operators_whose_credentials_ended_long_ago_are_removed() {
     let folder = tempfile::tempdir().unwrap();
     let operators = open(&store(&folder));
-    let old = OperatorCredential {
-        id: "old".to_owned(),
-        secret_hash: None,
-        issued_at: now() - SignedDuration::from_hours(24 * 60),
-        expires_at: now() - SignedDuration::from_hours(24 * 31),
-        issued_by: "root".to_owned(),
-        revoked: None,
-        unknown: UnknownFields::default(),
-    };
-    operators.add(&name("gone"), OperatorRole::Viewer, &old).unwrap();
+    operators.add(&name("gone"), OperatorRole::Viewer, &old_credential()).unwrap();
     add_token(&operators, "ann", OperatorRole::Viewer);
     let names: Vec<_> = operators.list().into_iter().map(|one| one.name.to_string()).collect();
     assert_eq!(names, ["ann"]);

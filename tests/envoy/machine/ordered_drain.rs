@@ -25,7 +25,7 @@ async fn wait_for_state(machine: &Machine, expected: EnvoyState) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn drain_ordered_under_load_fails_nothing_and_uncordon_returns_the_machine() {
+async fn ordered_drain_fails_no_request_and_can_be_undone() {
     let Some(programs) = Programs::find() else { return };
     let mut mesh = start_mesh(&programs).await;
     let first_app = Applications::start(&mesh, 21).await;
