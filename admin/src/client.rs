@@ -306,7 +306,7 @@ impl Client {
         self.long_call("/v1/policy/wait", request).await
     }
 
-    /// The journal's entries of a query, at most [`crate::MAX_JOURNAL_PAGE`] of them.
+    /// The journal's entries of a query, at most [`ironmesh_api::MAX_JOURNAL_PAGE`] of them.
     pub async fn journal(&self, query: &JournalQuery) -> Result<JournalPage, ClientError> {
         self.call::<(), _>(Method::GET, &format!("/v1/journal?{}", query_string(query)), None).await
     }
