@@ -1,8 +1,9 @@
 //! The admin API of a running control plane: server and client.
 //!
-//! Two listeners serve it. The Unix socket `<state>/admin.sock` (mode 0600) is for its owner, who may do everything. The
-//! TCP listener, for people, probes and dashboards, may only read, because it requires no credentials. What a principal may
-//! do is decided by the one table of operations. `ironmesh-api` has the JSON types of both sides. This crate keeps no state:
+//! Three listeners serve it. The Unix socket `<state>/admin.sock` (mode 0600) is for its owner, who may do everything. The
+//! admin port, for people, probes and dashboards of the machine, may only read, because it requires no credentials. The
+//! network listener, off by default, requires an operator's certificate or token. What a principal may do is decided by the
+//! one table of operations. `ironmesh-api` has the JSON types of both sides. This crate keeps no state:
 //! all answers come from the [`ControlPlane`] that is passed in.
 
 mod client;
