@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::object_ref::ObjectRef;
 use crate::text::escape_line;
 
 /// The stable code of a kind of finding, such as `IM0101`. Each has a page in `docs/errors/`.
@@ -102,9 +103,14 @@ pub struct Finding {
     pub related: Vec<(Spot, String)>,
     /// The advice.
     pub help: Option<String>,
+    /// The objects that have the problem, in order; empty if that is the mesh as a whole.
+    pub objects: Vec<ObjectRef>,
 }
 
 impl Finding {
+    /// The most objects of a finding. One about more is a finding about the mesh as a whole.
+    pub const MAX_OBJECTS: usize = 100;
+
     /// An error of kind `code` at `spot`.
     pub fn error(code: Code, spot: Option<Spot>, message: impl Into<String>) -> Self {
         Self::with_severity(Severity::Error, code, spot, message.into())
@@ -136,6 +142,39 @@ impl Finding {
         self
     }
 
+    /// The finding about this object too. An object is one that has the problem, not one that is near it.
+    #[must_use]
+    pub fn object(self, object: impl Into<ObjectRef>) -> Self {
+        self.objects([object.into()])
+    }
+
+    /// The finding about these objects too, unless they are more than [`Self::MAX_OBJECTS`].
+    #[must_use]
+    pub fn objects(mut self, objects: impl IntoIterator<Item = ObjectRef>) -> Self {
+        self.objects.extend(objects.into_iter().take(Self::MAX_OBJECTS + 1));
+        self.objects.sort();
+        self.objects.dedup();
+        if self.objects.len() > Self::MAX_OBJECTS {
+            self.objects.clear();
+        }
+        self
+    }
+
+    /// What stays the same while the problem lasts: 16 hexadecimal digits of its code and its objects. Counts, the
+    /// message and the severity may change.
+    pub fn fingerprint(&self) -> String {
+        // FNV-1a: a digest that is the same in all versions, and that no attacker gains from.
+        let mut digest = 0xcbf2_9ce4_8422_2325_u64;
+        let mut add = |text: &str| {
+            for byte in text.bytes().chain([0]) {
+                digest = (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+            }
+        };
+        add(&self.code.to_string());
+        self.objects.iter().for_each(|object| add(&object.to_string()));
+        format!("{digest:016x}")
+    }
+
     /// Whether the input is rejected because of it.
     pub fn is_error(&self) -> bool {
         self.severity == Severity::Error
@@ -155,6 +194,7 @@ impl Finding {
             label: String::new(),
             related: Vec::new(),
             help: None,
+            objects: Vec::new(),
         }
     }
 }
@@ -190,6 +230,34 @@ mod tests {
         assert_eq!([&finding.message, &finding.label, finding.help.as_ref().unwrap()], [safe; 3]);
         assert_eq!(finding.related[0].1, safe);
         assert_eq!(finding.to_string(), format!("warning[IM0101]: {safe} ({safe}:1:1)"));
+    }
+
+    #[test]
+    fn fingerprint_depends_on_code_and_objects_only() {
+        let object = |text: &str| text.parse::<ObjectRef>().unwrap();
+        let (one, other) = (object("service:shop/web"), object("provider:consul"));
+        let finding =
+            Finding::warning(Code(301), None, "1 of 2").objects([one.clone(), other.clone()]);
+        let same =
+            Finding::error(Code(301), None, "2 of 2").object(other.clone()).object(one.clone());
+        assert_eq!(finding.fingerprint(), same.object(one.clone()).fingerprint());
+        // (It is compared across restarts and versions.)
+        assert_eq!(finding.fingerprint(), "5bab33168208945c");
+        for differs in [
+            Finding::warning(Code(302), None, "1 of 2").objects([one.clone(), other]),
+            Finding::warning(Code(301), None, "1 of 2").object(one),
+            Finding::warning(Code(301), None, "1 of 2"),
+        ] {
+            assert_ne!(finding.fingerprint(), differs.fingerprint(), "{differs}");
+        }
+    }
+
+    #[test]
+    fn finding_about_too_many_objects_is_about_the_mesh() {
+        let files = |count: usize| (0..count).map(|number| ObjectRef::File(number.to_string()));
+        let finding = || Finding::warning(Code(101), None, "many");
+        assert_eq!(finding().objects(files(Finding::MAX_OBJECTS)).objects.len(), 100);
+        assert!(finding().objects(files(Finding::MAX_OBJECTS + 1)).objects.is_empty());
     }
 
     #[test]

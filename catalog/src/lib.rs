@@ -33,8 +33,10 @@ pub mod labels;
 mod listeners;
 pub mod locality;
 pub mod name;
+mod object_ref;
 mod operator;
 pub mod policy;
+mod policy_object;
 pub mod policy_record;
 pub mod policy_upstream;
 pub mod port_range;
@@ -90,6 +92,7 @@ pub use journal::{Actor, JournalEntry, JournalKind, JournalOutcome, JournalQuery
 pub use labels::Labels;
 pub use locality::Locality;
 pub use name::{Domain, Hostname, InvalidName, Name, ServiceAccount, ServiceName, ServicePort};
+pub use object_ref::{InvalidObject, ObjectRef};
 pub use operator::{
     CredentialState, OperatorCredential, OperatorName, OperatorRecord, OperatorRole,
 };
@@ -107,6 +110,7 @@ pub use policy::{
     SplitBackend, SplitMatch, Subject, TcpConnections, TcpRoute, TrafficSplit, TrafficTarget,
     UpstreamTrafficSetting,
 };
+pub use policy_object::PolicyObject;
 pub use policy_record::{PolicyPin, PolicyRecord};
 pub use policy_upstream::{PolicyUpstream, PortReference};
 pub use port_range::PortRange;
@@ -119,7 +123,7 @@ pub use proxy::{
     WorkloadCertificates,
 };
 pub use proxy_name::ProxyName;
-pub use removals::{PolicyObject, Removals};
+pub use removals::Removals;
 pub use service::{
     EscapedSlashes, External, Mode, OpenCallers, Port, Protocol, Resolution, Service, Visibility,
 };

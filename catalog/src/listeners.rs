@@ -32,6 +32,7 @@ impl Service {
             listening.join(", ")
         );
         let finding = Finding::warning(PORT_WITHOUT_LISTENER, Some(self.spot.clone()), message)
+            .object(&self.name)
             .label("a target port without a known listener")
             .help("correct `target_port`, or register an instance with that port");
         Some(finding)

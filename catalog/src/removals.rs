@@ -9,16 +9,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::policy_object::PolicyObject;
 use crate::specification::MeshSpecification;
-
-/// The kind and the name of an object of policy.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct PolicyObject {
-    /// The kind in policy files, such as `traffic_target`.
-    pub kind: Cow<'static, str>,
-    /// `NAMESPACE/NAME`; for a namespace its name.
-    pub name: String,
-}
 
 /// The objects that a change of policy removes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -209,6 +209,7 @@ fn conflict(
         "local port {port} of proxy {id} is declared twice: `{first}` of service `{by}` and `{second}` of `{name}`"
     );
     Finding::error(UPSTREAMS_CONFLICT, Some(second.spot.clone()), message)
+        .object(proxy.record.id)
         .label("takes no effect there")
         .related(first.spot.clone(), "takes effect: its service comes first in the proxy's record")
         .help("give one of them another `local_port`, or enroll a proxy for each service")
@@ -221,6 +222,7 @@ fn overridden(proxy: &Proxy, target: &str, by: &ServiceName, policy: &PolicyUpst
         "local port {port} of proxy {id}: policy of service `{by}` (`{policy}`) overrides the upstream `{target}` of its bootstrap"
     );
     Finding::warning(FLAG_OVERRIDDEN, Some(policy.spot.clone()), message)
+        .object(proxy.record.id)
         .label("takes effect")
         .help("remove `--upstream` from the bootstrap, or give it another local port")
 }

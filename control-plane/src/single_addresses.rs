@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use ironmesh_catalog::codes::SINGLE_ADDRESS;
-use ironmesh_catalog::{Finding, NodeMetadata, ProxyId, Records};
+use ironmesh_catalog::{Finding, NodeMetadata, ObjectRef, ProxyId, Records};
 use parking_lot::Mutex;
 
 /// The most proxies that the finding names.
@@ -41,6 +41,7 @@ impl SingleAddresses {
         });
         let mut named: Vec<_> = named.collect();
         let count = all.len();
+        let objects: Vec<_> = all.keys().map(|id| ObjectRef::Proxy(*id)).collect();
         drop(all);
         if count > NAMED {
             named.push(format!("{} more", count - NAMED));
@@ -53,7 +54,9 @@ impl SingleAddresses {
         let help = "if that control plane fails, a proxy without an agent gets no changes. List all control planes in \
                     `advertise`, or one DNS name for them, and enroll these proxies again; or write the addresses into \
                     their bootstraps. For a machine with an agent, list them in `control_plane` of `agent.toml`";
-        (count > 0).then(|| Finding::warning(SINGLE_ADDRESS, None, message).help(help))
+        let finding =
+            || Finding::warning(SINGLE_ADDRESS, None, message).objects(objects).help(help);
+        (count > 0).then(finding)
     }
 }
 

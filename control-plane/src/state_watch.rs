@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ironmesh_catalog::{Finding, Snapshot, codes};
+use ironmesh_catalog::{Finding, ObjectRef, Snapshot, codes};
 use ironmesh_store::{
     DatabaseFileFault, HighWaterFault, QuarantinedRecord, RecordStore as _, Store, StoreHealth,
 };
@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use ironmesh_catalog::text::chain;
 
+use crate::stores::host_name;
 use etcd::etcd_findings;
 pub(crate) use replicas::{Replicas, Searches};
 
@@ -47,6 +48,8 @@ pub(crate) struct StateWatch {
     findings: watch::Sender<Vec<Finding>>,
     /// Since when the disk cannot be written.
     outage_since: watch::Sender<Option<Timestamp>>,
+    /// This control plane, as the object of findings.
+    own: ObjectRef,
 }
 
 /// A time in which the disk cannot be written.
@@ -68,8 +71,9 @@ impl StateWatch {
         let receiver = findings.subscribe();
         let hub = Arc::clone(&replicas.hub);
         let (outage, outage_since) = (None, watch::Sender::default());
+        let own = ObjectRef::ControlPlane(host_name());
         let mut watch =
-            Self { store, etcd, hub, replicas, snapshot, outage, findings, outage_since };
+            Self { store, etcd, hub, replicas, snapshot, outage, findings, outage_since, own };
         // The first answer to a client already has the findings of the start.
         watch.examine(Timestamp::now());
         (watch, receiver)
@@ -116,6 +120,9 @@ impl StateWatch {
                 snapshot.certificates.values().map(|certificate| certificate.not_after).min()
             });
             found.extend(etcd_findings(&etcd.condition(), exchange.failure(), expiry));
+        }
+        for finding in found.iter_mut().filter(|finding| finding.objects.is_empty()) {
+            finding.objects.push(self.own.clone());
         }
         found.extend(unknown_authority(&self.hub));
         found.extend(differing_clock(&self.hub));
@@ -250,7 +257,11 @@ fn quarantined(record: &QuarantinedRecord) -> Finding {
                 "{restore}; or remove the record with `ironmesh proxy revoke {key}` and enroll the \
                  proxy again"
             );
-            Finding::error(code, None, words).help(help)
+            let finding = Finding::error(code, None, words).help(help);
+            match key.parse() {
+                Ok(id) => finding.object(ObjectRef::Proxy(id)),
+                Err(_) => finding,
+            }
         }
         "policy" => {
             let words = format!("the stored record `{key}` of policy is not used: {why}");
@@ -281,8 +292,9 @@ pub(super) fn unknown_authority(hub: &Hub) -> Option<Finding> {
         "clients reject the control plane's certificate, because they do not know its authority: {}",
         list(&distrusting)
     );
+    let objects = machines(&distrusting);
     let is_connected = hub.status().iter().any(|(_, status)| status.streams > 0);
-    Some(if is_connected {
+    let finding = if is_connected {
         let help = "if these are proxies of this mesh, enroll them again: their bootstrap has a \
                     different authority";
         Finding::warning(codes::UNKNOWN_AUTHORITY, None, words).help(help)
@@ -291,7 +303,8 @@ pub(super) fn unknown_authority(hub: &Hub) -> Option<Finding> {
                     your backup, and restart. If the new authority is intended, enroll all proxies \
                     again with `ironmesh proxy bootstrap --new-authority`";
         Finding::error(codes::UNKNOWN_AUTHORITY, None, words).help(help)
-    })
+    };
+    Some(finding.objects(objects))
 }
 
 /// The finding that clients reject the control plane's certificate because of its dates. The certificate is valid by
@@ -309,7 +322,13 @@ fn differing_clock(hub: &Hub) -> Option<Finding> {
     );
     let help = "compare the clock of each machine with that of the control plane (`date -u`), and correct the one \
                 that is wrong";
-    Some(Finding::warning(codes::PROXY_CLOCK_DIFFERS, None, words).help(help))
+    let finding = Finding::warning(codes::PROXY_CLOCK_DIFFERS, None, words);
+    Some(finding.objects(machines(&misdating)).help(help))
+}
+
+/// The machines at these addresses.
+fn machines(addresses: &[(IpAddr, u64)]) -> Vec<ObjectRef> {
+    addresses.iter().map(|(address, _)| ObjectRef::Machine(*address)).collect()
 }
 
 /// Addresses with the numbers of their connections, for a finding.

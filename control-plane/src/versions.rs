@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use ironmesh_api::{ComponentVersions, MAX_OUTDATED, OutdatedProxy, VersionCount, VersionReport};
 use ironmesh_catalog::codes::PROXY_BELOW_MINIMUM;
-use ironmesh_catalog::{CertificateSource, Finding, JoinRecord, Records};
+use ironmesh_catalog::{CertificateSource, Finding, JoinRecord, ObjectRef, Records};
 
 use crate::admission::OLDEST_ENVOY;
 use crate::api::natural_key;
@@ -142,7 +142,10 @@ pub(crate) fn findings(in_use: &Records) -> Vec<Finding> {
             versions.minimum,
             some.join(", ")
         );
-        Some(Finding::warning(PROXY_BELOW_MINIMUM, None, text).help(help.to_owned()))
+        let finding = Finding::warning(PROXY_BELOW_MINIMUM, None, text).help(help.to_owned());
+        let is_whole = versions.outdated.len() == versions.below_minimum;
+        let objects = versions.outdated.iter().map(|one| ObjectRef::Proxy(one.id));
+        Some(finding.objects(objects.filter(|_| is_whole)))
     };
     let of_envoy = "install a newer Envoy on these machines, and restart it: the control plane rejects older ones";
     let of_agent = "install this version of Ironmesh on these machines, and restart `ironmesh-agent` and `ironmesh-envoy`";

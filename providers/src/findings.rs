@@ -10,7 +10,7 @@ use imbl::OrdMap;
 use ironmesh_catalog::codes::{
     ENDPOINT_FLAPS, ENDPOINTS_HELD, PROVIDER_STALE, PROVIDERS_CONTRADICT, UNUSABLE_ENDPOINT,
 };
-use ironmesh_catalog::{Endpoint, Finding, Provider, ServiceName};
+use ironmesh_catalog::{Endpoint, Finding, ObjectRef, Provider, ServiceName};
 
 use crate::combine::Conflict;
 use crate::guards::{GuardStatus, PendingShrink, ProviderGuards, QUIET, Source};
@@ -33,7 +33,7 @@ pub fn findings(
             );
             let help =
                 "the mesh keeps the last known endpoints, if any, until the provider answers";
-            Some(Finding::warning(PROVIDER_STALE, None, message).help(help))
+            Some(Finding::warning(PROVIDER_STALE, None, message).object(provider).help(help))
         })
         .collect();
     // A provider that is stale as a whole gets one finding, and not one for each service.
@@ -46,7 +46,7 @@ pub fn findings(
                 trouble.since, trouble.reason
             );
             let help = "until it does, the mesh uses only the saved endpoints of this provider";
-            Finding::warning(PROVIDER_STALE, None, message).help(help)
+            Finding::warning(PROVIDER_STALE, None, message).object(service).help(help)
         }));
     }
     for (source, status) in guards.statuses() {
@@ -72,7 +72,8 @@ fn of_service(
             );
             let help =
                 "the mesh keeps the last known endpoints, if any, until the provider answers";
-            findings.push(Finding::warning(PROVIDER_STALE, None, message).help(help));
+            findings
+                .push(Finding::warning(PROVIDER_STALE, None, message).object(service).help(help));
         }
         let rest = report.problems.len().saturating_sub(FEW);
         findings.extend(report.problems.iter().take(FEW).map(|problem| {
@@ -81,14 +82,16 @@ fn of_service(
                 problem.instance, problem.reason
             );
             let help = "fix its registration; its last known endpoint stays in use";
-            Finding::warning(UNUSABLE_ENDPOINT, None, message).help(help)
+            Finding::warning(UNUSABLE_ENDPOINT, None, message).object(service).help(help)
         }));
         if rest > 0 {
             let message = format!(
                 "{rest} more endpoints of service `{service}` in {provider} cannot be used"
             );
             let help = format!("`ironmesh endpoints {service}` lists them all");
-            findings.push(Finding::warning(UNUSABLE_ENDPOINT, None, message).help(help));
+            findings.push(
+                Finding::warning(UNUSABLE_ENDPOINT, None, message).object(service).help(help),
+            );
         }
     }
     if let Some(held) = &status.held {
@@ -101,7 +104,8 @@ fn of_service(
             QUIET.as_secs()
         );
         let help = "find out why its health check alternates between failing and passing";
-        Finding::warning(ENDPOINT_FLAPS, None, message).help(help)
+        let object = ObjectRef::Endpoint(service.clone(), *address);
+        Finding::warning(ENDPOINT_FLAPS, None, message).object(object).help(help)
     }));
     findings
 }
@@ -117,7 +121,7 @@ fn held_back(provider: Provider, service: &ServiceName, held: &PendingShrink) ->
     };
     let help =
         format!("{until}; if the removal is intended: `ironmesh endpoints accept {service}`");
-    Finding::warning(ENDPOINTS_HELD, None, message).help(help)
+    Finding::warning(ENDPOINTS_HELD, None, message).object(service).help(help)
 }
 
 fn contradiction(service: &ServiceName, conflict: &Conflict) -> Finding {
@@ -130,7 +134,8 @@ fn contradiction(service: &ServiceName, conflict: &Conflict) -> Finding {
         words(ignored)
     );
     let help = "define the endpoint in one of them, or give both the same values";
-    Finding::warning(PROVIDERS_CONTRADICT, None, message).help(help)
+    let object = ObjectRef::Endpoint(service.clone(), used.address);
+    Finding::warning(PROVIDERS_CONTRADICT, None, message).object(object).help(help)
 }
 
 fn words(endpoint: &Endpoint) -> String {

@@ -8,7 +8,9 @@ use crate::finding::{Code, Finding};
 use crate::identity::TrustDomain;
 use crate::labels::Labels;
 use crate::name::ServiceAccount;
+use crate::object_ref::ObjectRef;
 use crate::policy::{BoundIdentity, IdentityBinding};
+use crate::policy_object::PolicyObject;
 use crate::service_labels::{ReportedLabels, ServiceLabels};
 use crate::specification::MeshSpecification;
 
@@ -32,7 +34,9 @@ pub(super) fn accounts(
             Some(account) => {
                 accounts.insert(account);
             }
-            None => findings.push(strange(inputs.trust_domain, identity)),
+            None => {
+                findings.push(strange(inputs.trust_domain, identity).object(object_of(binding)));
+            }
         }
     }
     if let Some(labels) = &binding.endpoint_labels {
@@ -122,9 +126,15 @@ fn untrusted(
     let help = format!("{by_record}{}", by_provider.unwrap_or_default());
     Some(
         Finding::warning(UNTRUSTED_LABELS, Some(binding.spot.clone()), message)
+            .object(object_of(binding))
             .label(label)
             .help(help),
     )
+}
+
+fn object_of(binding: &IdentityBinding) -> ObjectRef {
+    let name = format!("{}/{}", binding.namespace, binding.name);
+    ObjectRef::Policy(PolicyObject { kind: "identity_binding".into(), name })
 }
 
 fn strange(trust_domain: &TrustDomain, identity: &BoundIdentity) -> Finding {
@@ -151,6 +161,7 @@ fn in_part(
         binding.namespace, binding.name
     );
     Finding::warning(LABELS_OF_A_PART, Some(binding.spot.clone()), message)
+        .object(object_of(binding))
         .label("not of all endpoints")
         .help("endpoints of one account have one identity: give those with the labels an account of their own")
 }

@@ -166,6 +166,7 @@ impl EndpointClassifier<'_> {
         let help = format!(
             "callers do not use them until they pass again: `ironmesh endpoints {name}` lists them, and `ironmesh agent status` on a machine shows why the probe fails"
         );
-        Some(finding.label("health check").help(help))
+        let object = &ServicePort::new(name.clone(), port);
+        Some(finding.object(object).label("health check").help(help))
     }
 }

@@ -5,6 +5,7 @@ use crate::codes::EXCLUDED_ENDPOINT;
 use crate::endpoint::Endpoint;
 use crate::endpoint::Exclusion;
 use crate::finding::Finding;
+use crate::object_ref::ObjectRef;
 
 /// So many endpoints of a service are named one by one.
 const FEW: usize = 3;
@@ -21,7 +22,7 @@ impl EndpointClassifier<'_> {
             let name = &self.service.name;
             let message = format!("{rest} more endpoints of service `{name}` are excluded");
             let help = format!("`ironmesh endpoints {name}` lists them all");
-            findings.push(self.warning(message).help(help));
+            findings.push(self.warning(message).object(name).help(help));
         }
         findings
     }
@@ -54,7 +55,8 @@ impl EndpointClassifier<'_> {
         let message = format!(
             "endpoint {address} of service `{name}` gets no traffic: {provider} reports {what}"
         );
-        self.warning(message).help(help)
+        let object = ObjectRef::Endpoint(name.clone(), *address);
+        self.warning(message).object(object).help(help)
     }
 
     fn warning(&self, message: String) -> Finding {

@@ -37,6 +37,7 @@ impl EndpointClassifier<'_> {
             let help = "enroll proxies with `--locality`, set `locality` in the list of endpoints, or read it from Consul (`[consul.locality]` in the settings)";
             return Some(
                 Finding::warning(LOCALITY_WITHOUT_ENDPOINTS, spot, message)
+                    .object(name)
                     .label("does nothing")
                     .help(help),
             );
@@ -57,6 +58,7 @@ impl EndpointClassifier<'_> {
         let help = format!("its endpoints are in {known}");
         Some(
             Finding::warning(LOCALITY_WITHOUT_ENDPOINTS, spot, message)
+                .object(name)
                 .label("no endpoint there")
                 .help(help),
         )

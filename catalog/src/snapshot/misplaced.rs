@@ -9,6 +9,7 @@ use super::endpoint_status::{EndpointState, EndpointStatus, ExclusionReason};
 use crate::codes::{PROXY_UNREACHABLE, PROXY_WITHOUT_ENDPOINT};
 use crate::endpoint::Endpoint;
 use crate::finding::{Code, Finding};
+use crate::object_ref::ObjectRef;
 use crate::proxy::JoinRecord;
 use crate::proxy_index::ProxyIndex;
 
@@ -90,7 +91,7 @@ impl EndpointClassifier<'_> {
         let help = format!(
             "enroll proxies: `ironmesh proxy bootstrap --service {name} --address … …`; `ironmesh endpoints {name}` lists them all"
         );
-        Finding::warning(ENDPOINT_WITHOUT_PROXY, None, message).help(help)
+        Finding::warning(ENDPOINT_WITHOUT_PROXY, None, message).object(name).help(help)
     }
 
     /// One finding for many proxies without an endpoint: a provider may have lost all of a service.
@@ -103,7 +104,7 @@ impl EndpointClassifier<'_> {
             abbreviated(addresses, records.len())
         );
         let spot = Some(self.service.spot.clone());
-        Finding::warning(PROXY_WITHOUT_ENDPOINT, spot, message).help(format!(
+        Finding::warning(PROXY_WITHOUT_ENDPOINT, spot, message).object(name).help(format!(
             "register endpoints there with a provider; `ironmesh endpoints {name}` lists the proxies"
         ))
     }
@@ -128,8 +129,10 @@ impl EndpointClassifier<'_> {
                 "enroll {whom}: `ironmesh proxy bootstrap --service {name} --address {address}{machine} …`"
             )
         };
+        let at_address = || ObjectRef::Endpoint(name.clone(), address);
         let without = |message, help: String| {
-            Some(Finding::warning(ENDPOINT_WITHOUT_PROXY, None, message).help(help))
+            let finding = Finding::warning(ENDPOINT_WITHOUT_PROXY, None, message);
+            Some(finding.object(at_address()).help(help))
         };
         match why {
             // A proxy that is not ready yet needs no finding, unless callers use plaintext because of it.
@@ -147,7 +150,8 @@ impl EndpointClassifier<'_> {
             }
             ExclusionReason::SeveralProxies { .. } => {
                 let message = format!("{message} {why}");
-                Some(Finding::warning(ENDPOINT_WITH_SEVERAL_PROXIES, None, message))
+                let finding = Finding::warning(ENDPOINT_WITH_SEVERAL_PROXIES, None, message);
+                Some(finding.object(at_address()))
             }
             ExclusionReason::Revoked => {
                 without(of_proxy("at its address was revoked"), enroll("a new proxy"))
@@ -192,7 +196,7 @@ impl EndpointClassifier<'_> {
             let help = format!(
                 "start its machine and its Envoy, or fix the network between it and the control plane; if it is gone for good: `ironmesh proxy revoke {proxy}`"
             );
-            Some(Finding::warning(PROXY_UNREACHABLE, None, message).help(help))
+            Some(Finding::warning(PROXY_UNREACHABLE, None, message).object(id).help(help))
         };
         unreachable.filter_map(|record| finding(record)).collect()
     }
@@ -206,7 +210,7 @@ impl EndpointClassifier<'_> {
             "proxy {proxy} of service `{name}` is not called: no provider reports an endpoint at {addresses}"
         );
         let spot = Some(self.service.spot.clone());
-        Finding::warning(PROXY_WITHOUT_ENDPOINT, spot, message).help(format!(
+        Finding::warning(PROXY_WITHOUT_ENDPOINT, spot, message).object(record.id).help(format!(
             "register an endpoint there with a provider; if the provider reports the machine at another address, enroll the proxy with that address: `ironmesh proxy bootstrap --service {name} --address {} --known-as … …`",
             record.mesh_address.ip()
         ))

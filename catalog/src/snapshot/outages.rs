@@ -95,7 +95,7 @@ impl Snapshot {
             let text = format!("{message}; callers: {}{more}", some.join(", "));
             Finding::error(NO_ENDPOINT_FOR_CALLERS, Some(spot), text)
         };
-        Some(finding.help(format!(
+        Some(finding.object(at).help(format!(
             "`ironmesh endpoints {name}` shows each endpoint and why it takes no calls; for a service that is empty on purpose set `state = \"drained\"`"
         )))
     }

@@ -25,6 +25,7 @@ mod loader;
 mod locality;
 mod namespace;
 mod nothing_to_call;
+mod outline;
 mod outside;
 mod part;
 mod reading;

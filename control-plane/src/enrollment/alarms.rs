@@ -10,7 +10,7 @@ use ironmesh_catalog::codes::{
     TOKEN_PRESENTED_AGAIN,
 };
 use ironmesh_catalog::{
-    CertificateRecognition, Finding, JoinRecord, JoinToken, ProxyId, ProxyName,
+    CertificateRecognition, Finding, JoinRecord, JoinToken, ObjectRef, ProxyId, ProxyName,
 };
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
@@ -55,6 +55,7 @@ impl CertificateAlarm {
 /// The last alarm of one kind about a proxy.
 #[derive(Debug, Clone)]
 struct Raised {
+    proxy: ProxyId,
     name: String,
     from: SocketAddr,
     at: Timestamp,
@@ -90,7 +91,7 @@ impl Alarms {
             } else {
                 tracing::error!(proxy = %name, address = %from, ?alarm, "a certificate was presented that should not be in use");
             }
-            Raised { name, from, at: now, count: 0 }
+            Raised { proxy: record.id, name, from, at: now, count: 0 }
         });
         (one.from, one.at) = (from, now);
         one.count += 1;
@@ -145,11 +146,12 @@ fn of_token(token: &JoinToken, name_of: impl Fn(ProxyId) -> Option<ProxyName>) -
         used.from.ip(),
         token.id
     );
-    Some(Finding::error(TOKEN_PRESENTED_AGAIN, None, text).help(help))
+    let object = ObjectRef::Token(token.id.clone());
+    Some(Finding::error(TOKEN_PRESENTED_AGAIN, None, text).object(object).help(help))
 }
 
 fn of_certificate(kind: CertificateAlarm, raised: &Raised) -> Finding {
-    let Raised { name, from, at, count } = raised;
+    let Raised { proxy, name, from, at, count } = raised;
     let times = match count {
         1 => String::new(),
         count => format!(" ({count} times)"),
@@ -160,7 +162,7 @@ fn of_certificate(kind: CertificateAlarm, raised: &Raised) -> Finding {
                 "proxy {name} at {from} has a certificate that is newer than the stored state{times}: the state was restored from an older copy"
             );
             let help = "the certificate is accepted; check that no revocation since that copy is missing (`ironmesh journal --kind revoke`)";
-            Finding::warning(CERTIFICATE_NEWER_THAN_STATE, None, text).help(help)
+            Finding::warning(CERTIFICATE_NEWER_THAN_STATE, None, text).object(*proxy).help(help)
         }
         CertificateAlarm::MachineJoinsAgain => {
             let text = format!(
@@ -169,7 +171,7 @@ fn of_certificate(kind: CertificateAlarm, raised: &Raised) -> Finding {
             let help = format!(
                 "if its agent lost its folder, reimage the machine or enroll it by a token; otherwise it was a different program of the machine: `ironmesh proxy revoke {name}`, and reimage it"
             );
-            Finding::error(AZURE_MACHINE_JOINS_AGAIN, None, text).help(help)
+            Finding::error(AZURE_MACHINE_JOINS_AGAIN, None, text).object(*proxy).help(help)
         }
         CertificateAlarm::Older | CertificateAlarm::OtherKey => {
             let what = match kind {
@@ -184,7 +186,7 @@ fn of_certificate(kind: CertificateAlarm, raised: &Raised) -> Finding {
             let help = format!(
                 "if the machine was restored from a backup, enroll it again with a new token, or in Azure by a reimage; otherwise someone has its key: `ironmesh proxy revoke {name}`, and enroll it again"
             );
-            Finding::error(OLD_CERTIFICATE_PRESENTED, None, text).help(help)
+            Finding::error(OLD_CERTIFICATE_PRESENTED, None, text).object(*proxy).help(help)
         }
     }
 }

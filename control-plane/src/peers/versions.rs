@@ -1,7 +1,7 @@
 //! The other control planes of the mesh, and whether their versions may run beside this one.
 
-use ironmesh_catalog::Finding;
 use ironmesh_catalog::codes::VERSIONS_APART;
+use ironmesh_catalog::{Finding, ObjectRef};
 use serde::{Deserialize, Serialize};
 
 use super::Peers;
@@ -47,7 +47,9 @@ pub(crate) fn finding(own: &str, peers: &[PeerVersion]) -> Option<Finding> {
     );
     let help = "only neighbouring minor versions may run beside each other: upgrade all control planes to one version, \
                 by way of each minor version between";
-    (!apart.is_empty()).then(|| Finding::warning(VERSIONS_APART, None, message).help(help))
+    let objects = apart.iter().map(|peer| ObjectRef::ControlPlane(peer.host.clone()));
+    let finding = || Finding::warning(VERSIONS_APART, None, message).objects(objects).help(help);
+    (!apart.is_empty()).then(finding)
 }
 
 /// Whether two versions are at most one minor version apart. A version that cannot be read is not.

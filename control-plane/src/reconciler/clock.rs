@@ -142,7 +142,7 @@ fn clock_differs(provider: Provider, difference: &ClockDifference) -> Finding {
         difference.peer
     );
     let help = "compare both with a third machine, and correct the clock that is wrong";
-    Finding::warning(CLOCK_DIFFERS, None, message).help(help)
+    Finding::warning(CLOCK_DIFFERS, None, message).object(provider).help(help)
 }
 
 /// The smallest difference from a provider's clock that is reported.

@@ -142,7 +142,7 @@ impl Duplicates {
         if self.alarms.get(&proxy).is_some_and(|alarm| alarm.streams == streams) {
             return false;
         }
-        let finding = finding(name, &verdict, &streams, now, wall);
+        let finding = finding(proxy, name, &verdict, &streams, now, wall);
         tracing::error!(%proxy, "{finding}");
         self.alarms.insert(proxy, Alarm { streams, finding });
         true
@@ -197,6 +197,7 @@ fn are_two_machines(one: IpAddr, other: IpAddr) -> bool {
 }
 
 fn finding(
+    id: ProxyId,
     proxy: &ProxyName,
     verdict: &Verdict,
     streams: &[ProcessStream],
@@ -232,7 +233,7 @@ fn finding(
         "unless you copied its files yourself, its key is stolen: run `ironmesh proxy revoke {proxy}`, \
          then enroll the proxy again with `ironmesh proxy bootstrap`"
     );
-    Finding::error(DUPLICATE_IDENTITY, None, message).help(help)
+    Finding::error(DUPLICATE_IDENTITY, None, message).object(id).help(help)
 }
 
 impl Reconciler {

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use ironmesh_catalog::codes::{PROXY_CERTIFICATE_EXPIRED, PROXY_CERTIFICATE_EXPIRING};
-use ironmesh_catalog::{CertificateState, Finding, JoinRecord, Records};
+use ironmesh_catalog::{CertificateState, Finding, JoinRecord, ObjectRef, Records};
 use jiff::{SignedDuration, Timestamp};
 
 /// The earliest warning before a long-lived certificate expires. A shorter one has a third of its lifetime.
@@ -97,11 +97,13 @@ fn about(records: &[&JoinRecord], finding: impl Fn(String) -> Finding) -> Vec<Fi
         )
     };
     if records.len() <= NAMED {
-        return records.iter().map(|record| finding(name(record)).help(help.clone())).collect();
+        let one = |record: &&JoinRecord| finding(name(record)).object(record.id).help(help.clone());
+        return records.iter().map(one).collect();
     }
     let some: Vec<_> = records.iter().take(NAMED).map(name).collect();
     let words = format!("{} proxies: {}; and others", records.len(), some.join("; "));
-    vec![finding(words).help(help)]
+    let objects = records.iter().map(|record| ObjectRef::Proxy(record.id));
+    vec![finding(words).objects(objects).help(help)]
 }
 
 #[cfg(test)]

@@ -181,6 +181,7 @@ fn held_port(proxy: &Proxy, upstream: &ProxyUpstream, message: &str) -> Finding 
         UpstreamSource::Flag => "change the port of `--upstream` in its bootstrap",
     };
     Finding::error(LOCAL_PORT_HELD, upstream.source.spot().cloned(), text)
+        .object(proxy.record.id)
         .label("a program of the machine holds this port, or the port on all addresses")
         .help(format!(
             "on its machine, find the program with `ss -ltnp 'sport = :{port}'` and stop it, or {change}; the control plane sends the listener again within 5 minutes"

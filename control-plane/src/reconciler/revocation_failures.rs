@@ -4,7 +4,7 @@
 
 use ironmesh_catalog::codes::{CONFIGURATION_WITHHELD, REVOCATION_NOT_ENFORCED};
 use ironmesh_catalog::text::chain;
-use ironmesh_catalog::{Finding, JoinRecord, StoreError};
+use ironmesh_catalog::{Finding, JoinRecord, ObjectRef, StoreError};
 
 /// The most proxies that a finding names.
 const NAMED: usize = 5;
@@ -25,6 +25,7 @@ pub(super) struct RevocationFailures {
 struct ProxyFailure {
     /// Some of the proxies, by name.
     names: Vec<String>,
+    objects: Vec<ObjectRef>,
     /// How many there are.
     count: usize,
     error: String,
@@ -32,9 +33,11 @@ struct ProxyFailure {
 
 impl ProxyFailure {
     fn new<'a>(proxies: impl Iterator<Item = &'a JoinRecord>, error: &StoreError) -> Self {
-        let names: Vec<_> = proxies.map(JoinRecord::display_name).collect();
+        let proxies: Vec<_> = proxies.collect();
+        let names: Vec<_> = proxies.iter().map(|proxy| proxy.display_name()).collect();
+        let objects = proxies.iter().map(|proxy| ObjectRef::Proxy(proxy.id)).collect();
         let some = names.iter().take(NAMED).map(ToString::to_string).collect();
-        Self { names: some, count: names.len(), error: chain(error) }
+        Self { names: some, objects, count: names.len(), error: chain(error) }
     }
 
     /// Such as `proxy till-1 is`, or `7 proxies are`, with some of their names.
@@ -82,7 +85,7 @@ impl RevocationFailures {
                 "{subject}, but peers still accept the shared certificates: these cannot be recorded: {}",
                 failure.error
             );
-            Finding::error(REVOCATION_NOT_ENFORCED, None, text)
+            Finding::error(REVOCATION_NOT_ENFORCED, None, text).objects(failure.objects.clone())
         });
         let lists = self
             .lists
@@ -101,7 +104,8 @@ impl RevocationFailures {
                 "{subject} no configuration: the accounts of the certificates cannot be recorded, so a revocation would not reach them: {}",
                 failure.error
             );
-            Finding::error(CONFIGURATION_WITHHELD, None, text).help(
+            let finding = Finding::error(CONFIGURATION_WITHHELD, None, text);
+            finding.objects(failure.objects.clone()).help(
                 "repair the state store (`ironmesh status` shows its findings); the control plane tries again every 30 s",
             )
         });

@@ -71,5 +71,5 @@ fn finding(message: &str, record: &JoinRecord, snapshot: &Snapshot) -> Finding {
     };
     let spot = record.services.iter().find_map(|name| snapshot.service(name));
     let spot = spot.map(|service| service.spot.clone());
-    Finding::error(NO_INBOUND_LISTENER, spot, text).help(help)
+    Finding::error(NO_INBOUND_LISTENER, spot, text).object(record.id).help(help)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ironmesh_catalog::codes::PROXIES_REFUSED;
-use ironmesh_catalog::{Finding, ProxyId, Records};
+use ironmesh_catalog::{Finding, ObjectRef, ProxyId, Records};
 use ironmesh_xds_server::Hub;
 use tokio::time::Instant;
 
@@ -117,7 +117,9 @@ fn rejection_finding(
         );
         let help = "add a control plane, or raise `xds.max_proxies`. The proxies keep their last configuration, and try all \
                     addresses that they know again";
-        return Some(Finding::error(PROXIES_REFUSED, None, message).help(help));
+        let objects = unserved.iter().map(|id| ObjectRef::Proxy(*id));
+        let finding = Finding::error(PROXIES_REFUSED, None, message).objects(objects);
+        return Some(finding.help(help));
     }
     let message = format!(
         "this control plane refused {} in the last minute, because its limit is reached (`xds.max_proxies` = {most})",

@@ -513,6 +513,7 @@ fn unknown_service(proxy: &Proxy, name: &ironmesh_catalog::ServiceName) -> Findi
     let message =
         format!("proxy {} is enrolled for `{name}`, which policy does not define", proxy.record.id);
     Finding::error(SERVICE_UNKNOWN, None, message)
+        .object(proxy.record.id)
         .help("define the service in policy; until then the proxy serves nothing for it")
 }
 
@@ -523,7 +524,7 @@ fn unknown_fields(proxy: &Proxy) -> Option<Finding> {
     }
     let names = unknown.join("`, `");
     let message = format!("proxy {id} states fields that this control plane ignores: `{names}`");
-    Some(Finding::warning(UNKNOWN_FIELDS, None, message).help(
+    Some(Finding::warning(UNKNOWN_FIELDS, None, message).object(id).help(
         "upgrade the control plane before the bootstraps, or write the proxy's bootstrap again",
     ))
 }
@@ -532,6 +533,7 @@ fn enrolled_for_part(proxy: &Proxy, service: &Service) -> Finding {
     let (id, part, whole) = (proxy.record.id, &service.name, service.served_as());
     let message = format!("proxy {id} is enrolled for `{part}`, which is a part of `{whole}`");
     Finding::error(SERVICE_UNKNOWN, Some(service.spot.clone()), message)
+        .object(id)
         .help(format!("enroll it for `{whole}`, with the labels of the part (`--label`)"))
 }
 
@@ -539,6 +541,7 @@ fn enrolled_for_external(proxy: &Proxy, service: &Service) -> Finding {
     let (id, name) = (proxy.record.id, &service.name);
     let message = format!("proxy {id} is enrolled for `{name}`, which is outside of the mesh");
     Finding::error(SERVICE_UNKNOWN, Some(service.spot.clone()), message)
+        .object(id)
         .help("enroll it for a service of the mesh, or remove `external` from this one")
 }
 
@@ -546,5 +549,6 @@ fn no_certificate(proxy: &Proxy, service: &Service) -> Finding {
     let (id, name, account) = (proxy.record.id, &service.name, &service.account);
     let message = format!("proxy {id} serves nothing for `{name}`: `{account}` has no certificate");
     Finding::error(NO_CERTIFICATE, None, message)
+        .object(id)
         .help("the log gives the reason; the control plane tries again every 30 s")
 }

@@ -150,6 +150,7 @@ impl<'a> UsedAddresses<'a> {
         let backend = written.and_then(|policy| policy.backends.iter().find(is_it));
         Box::new(
             Finding::error(INGRESS_COLLISION, backend.map(|one| one.spot.clone()), message)
+                .object(id)
                 .help(help),
         )
     }

@@ -104,5 +104,5 @@ pub(crate) fn unwritten_log(
         format!("proxy {id} does not write the access log `{name}`: it has no folder for logs");
     let help = "write its bootstrap again with `--access-log-dir DIR`, or log to another sink";
     let finding = Finding::warning(NO_LOG_FOLDER, Some(by.spot.clone()), message);
-    Some(finding.label("logs to a file").help(help))
+    Some(finding.object(id).label("logs to a file").help(help))
 }

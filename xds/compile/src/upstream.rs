@@ -38,7 +38,7 @@ pub(crate) fn service_port<'a>(
     let problem = |what: String, help: &str| {
         let id = proxy.record.id;
         let message = format!("upstream `{}` of proxy {id} {what}", upstream.service);
-        Box::new(Finding::error(UPSTREAM_UNKNOWN, spot.cloned(), message).help(help))
+        Box::new(Finding::error(UPSTREAM_UNKNOWN, spot.cloned(), message).object(id).help(help))
     };
     let Some(service) = mesh.service(&upstream.service) else {
         return Err(problem(
@@ -89,7 +89,7 @@ pub(crate) fn port_in_use(
     let id = proxy.record.id;
     let message = format!("upstream `{upstream}` of proxy {id} cannot have the local port {port}");
     let own: Vec<_> = own_ports(proxy).iter().map(u16::to_string).collect();
-    Finding::error(UPSTREAM_PORT_IN_USE, spot.cloned(), message).help(format!(
+    Finding::error(UPSTREAM_PORT_IN_USE, spot.cloned(), message).object(id).help(format!(
         "give each upstream a port of its own, and none of the proxy's: {}",
         own.join(", ")
     ))
@@ -184,12 +184,14 @@ pub(crate) fn closed(
             spot.cloned(),
             format!("{message} no traffic target allows `{account}` to connect to it"),
         )
+        .object(id)
         .help("name the account in the sources of a target with a rule of kind `TCPRoute`"),
         Some(_) => Finding::warning(
             UPSTREAM_CLOSED,
             spot.cloned(),
             format!("{message} no backend of its split with a weight has this TCP port"),
         )
+        .object(id)
         .help("give a backend the port, or a weight"),
     }
 }

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ironmesh_catalog::{Finding, MeshSpecification, PolicyRevision, Spot};
+use ironmesh_catalog::{Finding, MeshSpecification, ObjectRef, PolicyRevision, Spot};
 
 use super::draft::Draft;
 use super::loaded::{Loaded, revision};
+use super::outline::Outline;
 use super::part::Part;
 use super::{
     coverage, exits, ingress, namespace, nothing_to_call, outside, reading, references, shadowed,
@@ -114,11 +115,25 @@ impl Loader {
 
         let mut findings = std::mem::take(&mut draft.findings);
         findings.extend(unreadable);
-        let findings = findings.in_order();
+        let mut findings = findings.in_order();
+        self.name_objects(&mut findings);
         let valid = !findings.iter().any(Finding::is_error);
         let specification =
             valid.then(|| draft.into_specification(revision.clone(), &self.specification));
         (findings, specification)
+    }
+
+    /// Names the object of policy at the spot of each finding, or else its file.
+    fn name_objects(&self, findings: &mut [Finding]) {
+        let outlines = self.parts.iter().map(|(document, part)| (&*document.path, &part.outline));
+        let outlines: BTreeMap<&str, &Outline> = outlines.collect();
+        for finding in findings.iter_mut().filter(|finding| finding.objects.is_empty()) {
+            let Some(spot) = &finding.spot else { continue };
+            let outline = outlines.get(&*spot.file);
+            let object = outline.and_then(|outline| outline.object_at(spot.bytes.0)).cloned();
+            let object = object.unwrap_or_else(|| ObjectRef::File(spot.file.to_string()));
+            finding.objects.push(object);
+        }
     }
 
     /// Reads the documents that changed since the last state, and drops those that are gone. Returns those

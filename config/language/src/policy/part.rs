@@ -7,6 +7,7 @@ use std::sync::Arc;
 use ironmesh_catalog::{Finding, MeshSpecification, Name, ServiceAccount, ServiceName, Spot};
 
 use super::damage::Damage;
+use super::outline::Outline;
 use crate::kinds::policy_kinds;
 use crate::table::{FindingReported, Table, Value};
 
@@ -23,6 +24,8 @@ macro_rules! part {
             pub(super) findings: Vec<Finding>,
             /// Whether there are more findings than these.
             pub(super) has_more: bool,
+            /// The objects of the document, each with the byte at which it begins.
+            pub(super) outline: Outline,
             $(pub(super) $objects: Definitions<ironmesh_catalog::$Object>,)*
             /// The accounts that services run as.
             pub(super) accounts: BTreeSet<ServiceAccount>,

@@ -105,6 +105,7 @@ fn read_kind(value: Value<'_>, kind: PolicyKind, part: &mut Part) {
     }
     let Ok(items) = value.items() else { return };
     for item in items {
+        part.outline.add(item, kind);
         if let Ok(table) = item.table(kind.what()) {
             reader_of(kind)(table, part);
         }

@@ -92,6 +92,7 @@ pub(crate) fn closed(proxy: &Proxy, upstream: &HostUpstream, account: &ServiceAc
          `{account}` to call it"
     );
     Finding::warning(UPSTREAM_CLOSED, None, message)
+        .object(proxy.record.id)
         .help("name the host or its address, and the port, in an egress with the account among its sources")
 }
 

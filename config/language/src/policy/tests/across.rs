@@ -88,3 +88,53 @@ fn broken_object_causes_no_findings_in_its_referrers() {
     let reported = findings(&text);
     assert_eq!(reported.len(), 2, "{reported:#?}");
 }
+
+#[test]
+fn finding_names_the_object_at_its_spot_or_else_the_file() {
+    let text = "
+[[service]]
+ports = [{ name = \"web\", port = 80, protocol = \"http\", wrong = 1 }]
+name = \"web\"
+namespace = \"shop\"
+
+[service.endpoints.consul]
+service = \"web\"
+typo = 1
+
+[[traffic_target]]
+name = \"buyers\"
+namespace = \"shop\"
+destination = { name = \"web\" }
+sources = [{ name = \"vistor\" }]
+rules = [{ kind = \"TCPRoute\", name = \"missing\" }]
+
+[[traffic_target]]
+name = \"a b\"
+
+[[namespace]]
+name = \"shop\"
+extra = 1
+
+[[servce]]
+name = \"x\"
+";
+    let found: std::collections::BTreeSet<_> = load_one(text)
+        .findings
+        .iter()
+        .map(|finding| {
+            let objects: Vec<_> = finding.objects.iter().map(ToString::to_string).collect();
+            format!("{} {}", finding.spot.as_ref().map_or(0, |spot| spot.line), objects.join(" "))
+        })
+        .collect();
+    for expected in [
+        "3 service:shop/web",
+        "9 service:shop/web",
+        "15 policy:traffic_target/shop/buyers",
+        "16 policy:traffic_target/shop/buyers",
+        "19 file:p.toml",
+        "23 policy:namespace/shop",
+    ] {
+        assert!(found.contains(expected), "{expected}: {found:#?}");
+    }
+    assert!(found.iter().all(|line| !line.ends_with(' ')), "{found:#?}");
+}
