@@ -28,7 +28,7 @@ use std::time::Duration;
 use http::{Method, StatusCode};
 use ironmesh_analysis::verdict::{EgressQuestion, EgressVerdict, IngressQuestion, IngressVerdict};
 use ironmesh_analysis::{Question, Verdict};
-use ironmesh_catalog::{JournalQuery, OperatorName, ServiceName, TokenId};
+use ironmesh_catalog::{JournalQuery, OperatorName, ServiceName, SilenceId, TokenId};
 
 pub use error::ClientError;
 use exchange::{broken, decode};
@@ -49,6 +49,7 @@ use ironmesh_api::{CordonChange, CordonRequest, CordonResult};
 use ironmesh_api::{
     CredentialRequest, IssuedCredential, OperatorList, OperatorView, RevokeOperatorRequest,
 };
+use ironmesh_api::{FindingList, SilenceList, SilenceRequest, SilenceView};
 use ironmesh_api::{JournalPage, MAX_JOURNAL_PAGE};
 use ironmesh_api::{MAX_PROXY_PAGE, ProxyPage, ProxyQuery};
 use ironmesh_api::{Plan, PlanRequest};
@@ -328,6 +329,26 @@ impl Client {
     /// Writes a sealed export of the store at this moment to `output`.
     pub async fn export(&self, output: &mut (dyn Write + Send)) -> Result<(), ClientError> {
         self.download("/v1/store/export", output, (EXPORT_LIMIT, LONG_LIMIT)).await
+    }
+
+    /// All active findings of the mesh, also silenced ones.
+    pub async fn findings(&self) -> Result<FindingList, ClientError> {
+        self.call::<(), _>(Method::GET, "/v1/findings", None).await
+    }
+
+    /// The stored silences, also those that have ended.
+    pub async fn silences(&self) -> Result<SilenceList, ClientError> {
+        self.call::<(), _>(Method::GET, "/v1/silences", None).await
+    }
+
+    /// Silences findings.
+    pub async fn silence(&self, request: &SilenceRequest) -> Result<SilenceView, ClientError> {
+        self.long_call("/v1/silences", request).await
+    }
+
+    /// Removes a silence.
+    pub async fn remove_silence(&self, id: &SilenceId) -> Result<SilenceView, ClientError> {
+        self.long_call(&format!("/v1/silences/{id}/remove"), &()).await
     }
 
     /// Enrolls proxies, all or none.

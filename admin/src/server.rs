@@ -15,6 +15,7 @@ mod network;
 mod operations;
 mod principal;
 mod routes;
+mod silences;
 #[cfg(test)]
 mod tests;
 mod versions;

@@ -141,3 +141,45 @@ pub const PROXY_BELOW_MINIMUM: Code = Code(754);
 
 /// Two ingress rules collide: a proxy cannot distinguish their callers.
 pub const INGRESS_COLLISION: Code = Code(633);
+
+/// The control plane is not ready, and serves no xDS.
+pub const NOT_READY: Code = Code(724);
+
+/// The policy in the source is not active: it cannot be read, or it is rejected.
+pub const POLICY_NOT_ACTIVE: Code = Code(725);
+
+/// A proxy that was connected has no xDS stream.
+pub const PROXY_DISCONNECTED: Code = Code(726);
+
+/// A proxy NACKs resources.
+pub const RESOURCES_NACKED: Code = Code(727);
+
+/// A connected proxy has not ACKed everything for long.
+pub const PROXY_STALE: Code = Code(728);
+
+/// TLS handshakes with the machine of an enrolled proxy fail.
+pub const HANDSHAKES_FAIL: Code = Code(729);
+
+/// Strict mode would deny calls of a service in audit mode.
+pub const STRICT_WOULD_DENY: Code = Code(751);
+
+/// The codes whose warnings are problems too: an operator must act, though the mesh keeps its state.
+pub const PROBLEMS: [Code; 6] = [
+    PROVIDER_STALE,
+    ENDPOINTS_HELD,
+    REMOVAL_HELD,
+    PROXY_DISCONNECTED,
+    PROXY_STALE,
+    STRICT_WOULD_DENY,
+];
+
+/// The codes whose errors callers see, or which leave a revocation without effect. A silence never makes them less than
+/// a problem: it would hide an outage.
+pub const OUTAGES: [Code; 6] = [
+    NOT_READY,
+    NO_INBOUND_LISTENER,
+    NO_ENDPOINT_FOR_CALLERS,
+    APPLICATION_UNHEALTHY,
+    REVOCATION_NOT_ENFORCED,
+    CONFIGURATION_WITHHELD,
+];

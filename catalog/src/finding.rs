@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 use std::ops::Range;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -14,8 +15,39 @@ use crate::object_ref::ObjectRef;
 use crate::text::escape_line;
 
 /// The stable code of a kind of finding, such as `IM0101`. Each has a page in `docs/errors/`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Code(pub u16);
+
+impl FromStr for Code {
+    type Err = InvalidCode;
+
+    fn from_str(text: &str) -> Result<Self, InvalidCode> {
+        let digits = text.strip_prefix("IM").filter(|digits| digits.len() == 4);
+        let is_number = |digits: &&str| digits.bytes().all(|byte| byte.is_ascii_digit());
+        let number = digits.filter(is_number).and_then(|digits| digits.parse().ok());
+        number.map(Self).ok_or(InvalidCode)
+    }
+}
+
+impl TryFrom<String> for Code {
+    type Error = InvalidCode;
+
+    fn try_from(text: String) -> Result<Self, InvalidCode> {
+        text.parse()
+    }
+}
+
+impl From<Code> for String {
+    fn from(code: Code) -> Self {
+        code.to_string()
+    }
+}
+
+/// A text that is no code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("code is malformed: it is `IM` and four digits, such as `IM0732`")]
+pub struct InvalidCode;
 
 impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -230,6 +262,14 @@ mod tests {
         assert_eq!([&finding.message, &finding.label, finding.help.as_ref().unwrap()], [safe; 3]);
         assert_eq!(finding.related[0].1, safe);
         assert_eq!(finding.to_string(), format!("warning[IM0101]: {safe} ({safe}:1:1)"));
+    }
+
+    #[test]
+    fn code_is_read_from_its_text_only() {
+        assert_eq!("IM0732".parse(), Ok(crate::codes::NO_ENDPOINT_FOR_CALLERS));
+        for bad in ["", "732", "IM732", "im0732", "IM07320", "IM+732", "IM07é"] {
+            assert_eq!(bad.parse::<Code>(), Err(InvalidCode), "{bad}");
+        }
     }
 
     #[test]

@@ -105,11 +105,13 @@ pub enum JournalKind {
     Export,
     /// Issued, or revoked, credentials of an operator.
     Operator,
+    /// Silenced a finding, or removed a silence.
+    Silence,
 }
 
 impl JournalKind {
     /// All kinds.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Enroll,
         Self::Claim,
         Self::Token,
@@ -128,6 +130,7 @@ impl JournalKind {
         Self::Authority,
         Self::Export,
         Self::Operator,
+        Self::Silence,
     ];
 
     /// The kinds that change which policy is active.
@@ -155,6 +158,7 @@ impl JournalKind {
             Self::Authority => "authority",
             Self::Export => "export",
             Self::Operator => "operator",
+            Self::Silence => "silence",
         }
     }
 

@@ -49,6 +49,7 @@ pub mod reserved_ports;
 pub mod service;
 mod service_labels;
 mod service_secret;
+mod silence;
 pub mod snapshot;
 pub mod specification;
 pub mod splits;
@@ -81,7 +82,7 @@ pub use endpoint_source::{
     AddressFamily, AzureMachines, AzureQuery, ConsulQuery, EndpointSource, JoinRank, Providers,
     StaticEndpoint,
 };
-pub use finding::{Code, Finding, Severity, Spot};
+pub use finding::{Code, Finding, InvalidCode, Severity, Spot};
 pub use grants::{Grant, Grants};
 pub use health_check::{HealthCheck, Probe, StatusRange};
 pub use identity::{ControlPlaneId, ProxySpiffeId, SpiffeId, TrustDomain};
@@ -128,6 +129,9 @@ pub use service::{
     EscapedSlashes, External, Mode, OpenCallers, Port, Protocol, Resolution, Service, Visibility,
 };
 pub use service_secret::{InvalidServiceSecret, ServiceSecret};
+pub use silence::{
+    ActiveSilences, InvalidSilenceId, Silence, SilenceId, SilenceRemoval, SilenceState,
+};
 pub use snapshot::{
     EndpointState, EndpointStatus, ExclusionReason, Inputs, LeavingProxies, Mesh, Records,
     RevokedCallers, Snapshot, have_same_members,

@@ -4,6 +4,7 @@ mod agent;
 mod cert;
 mod duration;
 mod envoy;
+mod finding;
 mod journal;
 mod listeners;
 mod operator;
@@ -27,6 +28,9 @@ use crate::context::{ContextName, ServerAddress};
 pub(crate) use agent::{AgentCommand, AgentConfigArgument, JoinArguments};
 pub(crate) use cert::{CertCommand, CertListArguments, CertStatusArguments};
 pub(crate) use envoy::EnvoyCommand;
+pub(crate) use finding::{
+    FindingCommand, FindingListArguments, SilenceArguments, UnsilenceArguments,
+};
 pub(crate) use journal::{JournalArguments, JournalStart};
 pub(crate) use listeners::ListenerArguments;
 pub(crate) use operator::{
@@ -167,6 +171,9 @@ pub(crate) enum Command {
     Provider(ProviderCommand),
     /// List the endpoints of services, and why any of them get no traffic
     Endpoints(EndpointsArguments),
+    /// List active findings, and silence them for a while
+    #[command(subcommand)]
+    Finding(FindingCommand),
     /// List who changed what: enrollments, revocations, policy, rollbacks, certificates
     Journal(JournalArguments),
     /// Give operators access on the network, and revoke it

@@ -12,6 +12,7 @@ mod endpoints;
 mod envoy;
 mod exit;
 mod explain;
+mod finding;
 mod journal;
 mod log;
 mod operator;
@@ -64,6 +65,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             runtime.block_on(provider::test_azure(&arguments, output))
         }
         Command::Endpoints(arguments) => runtime.block_on(endpoints::endpoints(arguments, output)),
+        Command::Finding(command) => runtime.block_on(finding::run(command, output)),
         Command::Journal(arguments) => runtime.block_on(journal::journal(arguments, output)),
         Command::Operator(command) => runtime.block_on(operator::run(command, output)),
         Command::Context(command) => context::run(command, output),

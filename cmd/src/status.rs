@@ -2,7 +2,8 @@
 
 mod connection;
 
-use ironmesh_api::ProxyQuery;
+use ironmesh_admin::ClientError;
+use ironmesh_api::{FindingList, FindingView, ProxyQuery};
 use ironmesh_views::status::{Status, by_state};
 use jiff::Timestamp;
 use serde_json::json;
@@ -17,14 +18,23 @@ pub(crate) async fn status(arguments: &StatusArguments, output: Output) -> anyho
     let (client, readiness, socket_gone) = connection::open(&resolved).await?;
     let proxies = client.proxies(ProxyQuery::default()).await?.proxies;
     let audit = client.audit().await?;
-    let status = Status::new(&readiness, &proxies, &audit, socket_gone, Timestamp::now());
+    let findings = match client.findings().await {
+        // A control plane of an earlier version has no such list, and no silences.
+        Err(ClientError::Rejected(_)) => FindingList::default(),
+        findings => findings?,
+    }
+    .findings;
+    let now = Timestamp::now();
+    let status = Status::new(&readiness, &proxies, &audit, &findings, socket_gone, now);
     match output {
         Output::Json => {
-            let Status { wrong, notes } = &status;
+            let Status { wrong, notes, .. } = &status;
+            let is_problem = |finding: &&FindingView| finding.is_problem();
+            let problems: Vec<_> = findings.iter().filter(is_problem).collect();
             let proxies = by_state(&proxies);
             outln!(
                 "{:#}",
-                json!({ "wrong": wrong, "notes": notes, "control_plane": readiness, "proxies": proxies, "audit": audit })
+                json!({ "wrong": wrong, "notes": notes, "problems": problems, "control_plane": readiness, "proxies": proxies, "audit": audit })
             )?;
         }
         Output::Text => out!("{}", status.text(&readiness, &proxies))?,

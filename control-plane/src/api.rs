@@ -5,11 +5,13 @@ mod convergence;
 mod cordons;
 mod endpoints;
 mod enrollment;
+mod findings;
 mod metrics;
 mod operators;
 mod plan;
 mod proxies;
 mod proxy_list;
+mod readiness;
 mod revocation;
 mod tokens;
 mod traffic;
@@ -25,22 +27,22 @@ use ironmesh_analysis::verdict::{
 use ironmesh_api::{
     AcceptRemovalRequest, AcceptedEndpoints, AcceptedRemoval, Applied, ApplyRequest, AuditView,
     BootstrapRequest, BootstrapResponse, CertificateList, ChangedServices, ConvergenceView,
-    CordonChange, CordonRequest, CordonResult, CreatedTokens, EndpointList, FindingView,
-    HandshakesView, JournalPage, MAX_REASON, PeerControlPlane, Plan, PlanRequest, PolicyView,
-    ProxyConfig, ProxyDetail, ProxyPage, ProxyQuery, Readiness, RejectedAddress, RejectedHandshake,
-    RevisionList, RevisionView, RevokeRequest, RevokeTokenRequest, RevokedProxies, RollbackRequest,
-    RolledBack, ServicesRequest, TokenList, TokenRequest, TokenView, TrafficView, VersionReport,
+    CordonChange, CordonRequest, CordonResult, CreatedTokens, EndpointList, FindingList,
+    FindingView, JournalPage, MAX_REASON, Plan, PlanRequest, PolicyView, ProxyConfig, ProxyDetail,
+    ProxyPage, ProxyQuery, Readiness, RevisionList, RevisionView, RevokeRequest,
+    RevokeTokenRequest, RevokedProxies, RollbackRequest, RolledBack, ServicesRequest, SilenceList,
+    SilenceRequest, SilenceView, TokenList, TokenRequest, TokenView, TrafficView, VersionReport,
     WaitAnswer, WaitRequest,
 };
 use ironmesh_catalog::{
     DriverName, Finding, JournalKind, JournalQuery, Mesh, PolicyRecord, PolicyRevision, ProxyId,
-    ServiceName, TokenId,
+    ServiceName, SilenceId, TokenId,
 };
 use ironmesh_cert::Authority;
 use ironmesh_config_language::{Document, revision_of};
 use ironmesh_enrollment::EnrollmentCounters;
 use ironmesh_store::Store;
-use ironmesh_xds_server::{ConnectionRejection, Hub};
+use ironmesh_xds_server::Hub;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -52,11 +54,12 @@ use super::health_discovery::HealthDiscovery;
 use super::journal::{self, CertificateHolder, Journal};
 use super::leave_table::LeaveTable;
 use super::operators::Operators;
-use super::peers::{PeerVersion, Peers};
+use super::peers::Peers;
 use super::policy_source::{PolicyState, Releases, SourceRequests};
 use super::reconciler::{Acceptances, StatusFeeds};
 use super::register::Register;
 use super::sidecars::SidecarServers;
+use super::silences::SilenceTable;
 use super::traffic_table::TrafficTable;
 use super::transfer::Exporter;
 use super::versions;
@@ -88,6 +91,7 @@ pub(crate) struct RunningControlPlane {
     pub(crate) audit: Arc<Audit>,
     pub(crate) traffic: Arc<TrafficTable>,
     pub(crate) journal: Journal,
+    pub(crate) silences: Arc<SilenceTable>,
     pub(crate) xds_addresses: XdsAddresses,
     /// The address of the enrollment listener.
     pub(crate) enrollment_address: SocketAddr,
@@ -109,35 +113,7 @@ pub(crate) struct RunningControlPlane {
 
 impl ControlPlane for RunningControlPlane {
     fn readiness(&self) -> Readiness {
-        let is_synced = *self.feeds.ready.borrow();
-        let of_sidecars = self.sidecars.waiting_for();
-        let ready = is_synced && of_sidecars.is_empty();
-        let state = self.policy.borrow().clone();
-        let waiting_for = if is_synced {
-            of_sidecars
-        } else {
-            let of_policy = snapshot_wait_reason(&state);
-            let is_missing = self.feeds.snapshot.borrow().is_none();
-            let mut waiting_for = self.feeds.endpoints.borrow().waiting_for.clone();
-            waiting_for.splice(0..0, is_missing.then_some(of_policy));
-            waiting_for
-        };
-        let of_state = self.state_findings.borrow().clone();
-        let findings = self.feeds.mesh_findings.borrow();
-        let of_machines = {
-            let revoked = self.register.revoked();
-            let is_revoked = |id| revoked.contains_key(&id);
-            let name_of = |id| self.register.get(id).map(|record| record.display_name());
-            self.alarms.findings(&self.tokens.misused(), is_revoked, name_of, Timestamp::now())
-        };
-        let of_mesh = of_state.iter().chain(&of_machines).chain(findings.iter());
-        let of_mesh = of_mesh.map(FindingView::from);
-        let findings = self.risk_findings.iter().cloned().chain(of_mesh).collect();
-        let handshakes = self.handshakes();
-        let peers = self.peers.versions().into_iter();
-        let peers = peers.map(|PeerVersion { host, version }| PeerControlPlane { host, version });
-        let peers = peers.collect();
-        Readiness { ready, waiting_for, policy: state.view, findings, handshakes, peers }
+        self.readiness_view()
     }
 
     fn liveness(&self) -> Result<(), ApiError> {
@@ -447,6 +423,30 @@ impl ControlPlane for RunningControlPlane {
     fn versions(&self) -> VersionReport {
         versions::report(&self.register.records())
     }
+
+    fn findings(&self) -> FindingList {
+        self.finding_list()
+    }
+
+    fn silences(&self) -> SilenceList {
+        self.silence_list()
+    }
+
+    fn silence(
+        &self,
+        principal: &Principal,
+        request: &SilenceRequest,
+    ) -> Result<SilenceView, ApiError> {
+        self.set_silence(principal, request)
+    }
+
+    fn remove_silence(
+        &self,
+        principal: &Principal,
+        id: &SilenceId,
+    ) -> Result<SilenceView, ApiError> {
+        self.end_silence(principal, id)
+    }
 }
 
 /// The wall-clock time of an instant in the past.
@@ -474,19 +474,6 @@ fn revision_in(request: &ApplyRequest) -> PolicyRevision {
     revision_of(&documents)
 }
 
-/// What readiness waits for as long as there is no snapshot.
-fn snapshot_wait_reason(policy: &PolicyState) -> String {
-    if policy.specification.is_some() {
-        // That takes a moment, for example to issue certificates.
-        return "the first snapshot of the mesh".to_owned();
-    }
-    // Without findings, the source cannot be read at all.
-    let view = &policy.view;
-    let why = if view.findings.is_empty() { view.rendered.trim_end() } else { "" };
-    let colon = if why.is_empty() { "" } else { ": " };
-    format!("a policy without errors in `{}`{colon}{why}", view.source)
-}
-
 /// The revisions of the source that are not active: that of a held-back removal, and around a rollback the pinned and
 /// the folder's one.
 type InactivePolicy = (Option<String>, Option<(PolicyRevision, Option<PolicyRevision>)>);
@@ -497,32 +484,6 @@ impl RunningControlPlane {
         let held = state.view.held.as_ref().map(|held| held.revision.clone());
         let pin = state.view.rolled_back.as_ref();
         (held, pin.map(|pin| (pin.record.revision.clone(), pin.folder.clone())))
-    }
-
-    /// The failed TLS handshakes with clients.
-    fn handshakes(&self) -> HandshakesView {
-        let failed = [
-            ConnectionRejection::BadHandshake,
-            ConnectionRejection::SlowHandshake,
-            ConnectionRejection::Displaced,
-        ];
-        let counters = self.hub.counters();
-        let rejections = self.hub.rejections();
-        let last = rejections.last().map(|last| RejectedHandshake {
-            address: last.address,
-            at: wall_time(last.at),
-            reason: last.reason,
-        });
-        let recent = rejections.recent(Instant::now()).into_iter();
-        let recent = recent.map(|(last, count)| RejectedAddress {
-            address: last.address.ip().to_canonical(),
-            count,
-            at: wall_time(last.at),
-            reason: last.reason,
-        });
-        let recent = recent.collect();
-        let rejected = failed.into_iter().map(|why| counters.connections_rejected(why)).sum();
-        HandshakesView { rejected, last, recent }
     }
 }
 
@@ -539,16 +500,5 @@ mod tests {
         let mut documents = documents.map(|(path, text)| Document::new(path, text));
         documents.sort();
         assert_eq!(revision_in(&request), revision_of(&documents));
-    }
-
-    #[test]
-    fn start_waits_for_a_policy_and_then_for_the_snapshot() {
-        let mut state = PolicyState::default();
-        state.view.source = "policy".to_owned();
-        assert_eq!(snapshot_wait_reason(&state), "a policy without errors in `policy`");
-        state.view.rendered = "it is away\n".to_owned();
-        assert_eq!(snapshot_wait_reason(&state), "a policy without errors in `policy`: it is away");
-        state.specification = Some(Arc::default());
-        assert_eq!(snapshot_wait_reason(&state), "the first snapshot of the mesh");
     }
 }

@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use certificates::{CertificateHolder, RecordedCertificates};
 pub(crate) use operators::{
     author, cordon_change, enrollment, export, held_endpoints, operator_change, policy_change,
-    principal_name, revocations, services_change, token_change,
+    principal_name, revocations, services_change, silence_change, token_change,
 };
 use pending::PendingEntries;
 pub use users::user_name;

@@ -6,6 +6,7 @@ mod convergence;
 mod endpoints;
 mod enrollment;
 mod families;
+mod findings;
 mod fleet;
 mod process;
 mod store;
@@ -14,7 +15,7 @@ mod xds;
 
 use std::sync::Arc;
 
-use ironmesh_catalog::Finding;
+use ironmesh_catalog::{ActiveSilences, Finding};
 use ironmesh_enrollment::EnrollmentCounters;
 use ironmesh_store_etcd::EtcdStore;
 use ironmesh_xds_server::Hub;
@@ -25,6 +26,7 @@ use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
 use super::audit::Audit;
+use super::findings::{FindingCounts, is_hidden};
 use super::health_discovery::HealthDiscovery;
 use super::journal::Journal;
 use super::policy_source::PolicyState;
@@ -53,6 +55,9 @@ pub(crate) struct Sources {
     pub(crate) local_outage: watch::Receiver<Option<Timestamp>>,
     /// The store of the mesh, if it is in etcd.
     pub(crate) etcd_store: Option<Arc<EtcdStore>>,
+    /// The silences that are active now.
+    pub(crate) silences: ActiveSilences,
+    pub(crate) findings: FindingCounts,
 }
 
 /// All metrics, as text.
@@ -92,6 +97,7 @@ impl Collector for Sources {
         let endpoints = self.feeds.endpoints.borrow().clone();
         endpoints::encode(&mut families, &endpoints, now)?;
         certificates::encode(&mut families, &self.certificates)?;
+        findings::encode(&mut families, &self.findings)?;
         fleet::encode(&mut families, &self.register)?;
         store::encode(&mut families, self, now)?;
         let snapshot = self.feeds.snapshot.borrow().clone();
@@ -111,9 +117,14 @@ impl Sources {
         let nacked: usize = inactive_resources.values().map(|one| one.nacked.len()).sum();
         let withheld: usize = inactive_resources.values().map(|one| one.withheld.len()).sum();
         drop(inactive_resources);
-        let mesh_findings =
-            self.feeds.mesh_findings.borrow().len() + self.state_findings.borrow().len();
-        let proxy_findings: usize = self.feeds.findings.borrow().values().map(Vec::len).sum();
+        let is_shown = |finding: &&Finding| !is_hidden(finding, &self.silences);
+        // (A copy shares its structure. The reconciler must not wait for a scrape.)
+        let of_mesh = self.feeds.mesh_findings.borrow().clone();
+        let of_state = self.state_findings.borrow().clone();
+        let mesh_findings = of_mesh.iter().chain(&of_state).filter(is_shown).count();
+        let of_proxies = self.feeds.findings.borrow();
+        let proxy_findings = of_proxies.values().flatten().filter(is_shown).count();
+        drop(of_proxies);
         let is_ready = usize::from(*self.feeds.ready.borrow());
         families.gauge("ready", "Whether xDS is served", is_ready)?;
         let enrolled = self.register.records().len();
@@ -126,9 +137,9 @@ impl Sources {
         families.gauge("resources_nacked", "Resources that proxies NACK", nacked)?;
         let help = "Resources withheld from proxies because others NACK them";
         families.gauge("resources_withheld", help, withheld)?;
-        let help = "Findings about the mesh as a whole, and the state of the control plane";
+        let help = "Findings about the mesh as a whole, and the state of the control plane, that are not silenced";
         families.gauge("mesh_findings", help, mesh_findings)?;
-        let help = "Findings about what single proxies request";
+        let help = "Findings about what single proxies request that are not silenced";
         families.gauge("proxy_findings", help, proxy_findings)
     }
 }

@@ -42,6 +42,7 @@ use crate::register::Register;
 use crate::serving_table::ServingTable;
 use crate::shared_changes::SharedChanges;
 use crate::sidecars::{SERVERS, ServerContext, SidecarServers};
+use crate::silences::SilenceTable;
 use crate::single_addresses::SingleAddresses;
 use crate::state_watch::{Replicas, Searches, StateWatch};
 use crate::stores::{Stores, host_name};
@@ -147,6 +148,7 @@ pub async fn start(
     let certificates = ServiceCertificates::open(Arc::clone(&certificate_store))?;
     let register = Arc::new(Register::open(Arc::clone(&shared), now)?);
     let operators = Arc::new(Operators::open(Arc::clone(&shared), mesh.trust_domain.clone())?);
+    let silences = Arc::new(SilenceTable::open(Arc::clone(&shared), now)?);
     let tokens = Arc::new(TokenTable::open(shared)?);
     let (leaves, serving) = <(Arc<LeaveTable>, Arc<ServingTable>)>::default();
     let (health, traffic) = <(Arc<HealthTable>, Arc<TrafficTable>)>::default();
@@ -281,6 +283,7 @@ pub async fn start(
         audit,
         traffic,
         journal: journal.clone(),
+        silences: Arc::clone(&silences),
         xds_addresses,
         enrollment_address: enrollment_listener.local_addr()?,
         api_address: api_listener.as_ref().map(TokioListener::local_addr).transpose()?,
@@ -302,6 +305,7 @@ pub async fn start(
     tasks.spawn(journal.run(shutdown.clone()));
     tasks.spawn(register.follow(shutdown.clone()));
     tasks.spawn(operators.follow(shutdown.clone()));
+    tasks.spawn(silences.follow(shutdown.clone()));
     tasks.spawn(policy_source.run(shutdown.clone()));
     tasks.spawn(reconciler.run(shutdown.clone()));
     tasks.spawn(state_watch.run(shutdown.clone()));

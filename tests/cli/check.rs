@@ -113,6 +113,8 @@ fn findings_json_has_all_documented_keys() {
                     "label": "first defined here",
                 }],
                 "help": null,
+                "objects": ["service:default/store"],
+                "fingerprint": json["findings"][0]["fingerprint"],
             },
             {
                 "code": "IM0106",
@@ -122,9 +124,14 @@ fn findings_json_has_all_documented_keys() {
                 "label": "not a name",
                 "related": [],
                 "help": "a name has 1 to 63 of `a-z`, `0-9` and `-`",
+                "objects": ["file:split.toml"],
+                "fingerprint": json["findings"][1]["fingerprint"],
             },
         ],
     });
+    for finding in json["findings"].as_array().unwrap() {
+        assert_eq!(finding["fingerprint"].as_str().map(str::len), Some(16), "{json:#}");
+    }
     assert_eq!(json, expected, "{json:#}");
 }
 

@@ -26,6 +26,7 @@ mod endpoints;
 mod enrollment;
 mod explain;
 mod explain_outside;
+mod finding;
 mod first_start;
 mod folder;
 mod generated_docs;

@@ -36,7 +36,7 @@ static = [{ address = "10.0.0.9" }]
 "#;
 
 /// The families with their types and the names of their labels, in order.
-const FAMILIES: [(&str, &str, &str); 44] = [
+const FAMILIES: [(&str, &str, &str); 45] = [
     ("ironmesh_audit_would_deny", "counter", "caller service"),
     ("ironmesh_certificate_expiry_timestamp_seconds", "gauge", "kind"),
     ("ironmesh_certificates", "gauge", "kind state"),
@@ -48,6 +48,7 @@ const FAMILIES: [(&str, &str, &str); 44] = [
     ("ironmesh_endpoints_services_stale", "gauge", "provider"),
     ("ironmesh_enrollment_connections_lost", "counter", "reason"),
     ("ironmesh_enrollment_requests", "counter", "reason"),
+    ("ironmesh_findings", "gauge", "code severity silenced"),
     ("ironmesh_health_reports", "counter", "reason"),
     ("ironmesh_journal_dropped", "counter", ""),
     ("ironmesh_journal_pending", "gauge", ""),

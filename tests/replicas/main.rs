@@ -17,3 +17,4 @@ mod outages;
 mod replicas;
 mod reports;
 mod sharing;
+mod silences;

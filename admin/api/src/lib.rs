@@ -18,6 +18,7 @@ mod readiness;
 mod releases;
 mod removals;
 mod revocation;
+mod silences;
 mod tokens;
 mod traffic;
 mod versions;
@@ -68,6 +69,7 @@ pub use removals::{AcceptRemovalRequest, AcceptedRemoval, HeldRemoval};
 pub use revocation::{
     MAX_REASON, MAX_REVOCATIONS, ReachView, RevokeRequest, Revoked, RevokedProxies,
 };
+pub use silences::{FindingList, SilenceList, SilenceRequest, SilenceView, SilencedView};
 pub use tokens::{
     ChangedServices, CreatedToken, CreatedTokens, MAX_TOKEN_TTL, MAX_TOKENS, RevokeTokenRequest,
     ServicesRequest, TokenList, TokenMisuseView, TokenRequest, TokenUseView, TokenView,

@@ -1,9 +1,9 @@
 //! The JSON types of the list of proxies: the query, a page, and how far each proxy has ACKed its resources.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use ironmesh_catalog::ServiceName;
-use jiff::Timestamp;
+use ironmesh_catalog::{CordonMode, ServiceName};
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::convergence::SyncState;
@@ -137,6 +137,38 @@ pub struct ProxyView {
     pub withheld: Vec<NackView>,
     /// The findings about what it requests, its streams and its certificates.
     pub findings: Vec<FindingView>,
+}
+
+impl ProxyView {
+    /// From this age on, it is a problem that a connected proxy has not ACKed everything: an ACK takes milliseconds, and a
+    /// rollout order holds for 15 s at most.
+    pub const STALE_AFTER: SignedDuration = SignedDuration::from_secs(60);
+
+    /// Whether an operator has drained it, so that its machine may be off.
+    pub fn is_drained(&self) -> bool {
+        self.record.cordon.as_ref().is_some_and(|cordon| cordon.mode == CordonMode::Drain)
+    }
+
+    /// Whether it was connected, and has no xDS stream, though no operator has drained it.
+    pub fn is_disconnected(&self) -> bool {
+        self.state == "disconnected" && !self.is_drained()
+    }
+
+    /// Since when it has not ACKed everything, if it is connected and NACKs nothing.
+    pub fn unacked_since(&self) -> Option<Timestamp> {
+        let sync = self.sync.as_ref()?;
+        sync.since.filter(|_| matches!(sync.state, SyncState::Updating | SyncState::Held))
+    }
+
+    /// Whether it is enrolled at this address and may connect, but is not connected.
+    pub fn is_cut_off_at(&self, address: IpAddr) -> bool {
+        let record = &self.record;
+        (record.mesh_address.ip() == address || record.addresses.contains(&address))
+            && matches!(
+                &*self.state,
+                "disconnected" | "unclaimed" | "expired" | "enrollment_expired"
+            )
+    }
 }
 
 /// A resource that a proxy NACKs, or that is withheld from it because others NACK it.

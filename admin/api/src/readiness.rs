@@ -2,11 +2,14 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use ironmesh_catalog::{Finding, PolicyPin, PolicyRecord, PolicyRevision, Removals, Spot};
+use ironmesh_catalog::{
+    Finding, ObjectRef, PolicyPin, PolicyRecord, PolicyRevision, Removals, Spot,
+};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::removals::HeldRemoval;
+use crate::silences::SilencedView;
 
 /// The answer of `/readyz`: whether the control plane is ready, and the state of policy and mesh.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -61,6 +64,13 @@ pub struct RejectedAddress {
     pub at: Timestamp,
 }
 
+impl RejectedAddress {
+    /// Whether it failed more than once: a single failure may be an accident.
+    pub fn is_repeated(&self) -> bool {
+        self.count > 1
+    }
+}
+
 /// A failed TLS handshake.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RejectedHandshake {
@@ -108,6 +118,13 @@ pub struct PolicyView {
     /// the TCP listener, and not every user may read policy.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub annotated: String,
+}
+
+impl PolicyView {
+    /// Whether the policy that the source holds now is rejected.
+    pub fn is_rejected(&self) -> bool {
+        self.findings.iter().any(FindingView::is_error)
+    }
 }
 
 /// The stored policy revisions.
@@ -179,6 +196,15 @@ pub struct FindingView {
     pub related: Vec<RelatedView>,
     /// What to do.
     pub help: Option<String>,
+    /// The objects that have the problem; empty if that is the mesh as a whole.
+    #[serde(default)]
+    pub objects: Vec<ObjectRef>,
+    /// What stays the same while the problem lasts: a digest of the code and the objects.
+    #[serde(default)]
+    pub fingerprint: String,
+    /// The silence that covers it; absent while it is active.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silenced: Option<SilencedView>,
 }
 
 /// A location in a file, in the API. Lines and columns count from 1, columns in characters.
@@ -219,6 +245,9 @@ impl From<&Finding> for FindingView {
                 .map(|(spot, label)| RelatedView { place: spot.into(), label: label.clone() })
                 .collect(),
             help: finding.help.clone(),
+            objects: finding.objects.clone(),
+            fingerprint: finding.fingerprint(),
+            silenced: None,
         }
     }
 }

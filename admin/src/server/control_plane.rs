@@ -6,7 +6,7 @@ use std::sync::Weak;
 
 use ironmesh_analysis::verdict::{EgressQuestion, EgressVerdict, IngressQuestion, IngressVerdict};
 use ironmesh_analysis::{Question, Verdict};
-use ironmesh_catalog::{JournalQuery, ProxyId, ServiceName, TokenId};
+use ironmesh_catalog::{JournalQuery, ProxyId, ServiceName, SilenceId, TokenId};
 
 use super::access::OperatorAccess;
 use super::{ApiError, Principal};
@@ -25,6 +25,7 @@ use ironmesh_api::{
 };
 use ironmesh_api::{ConvergenceView, WaitAnswer, WaitRequest};
 use ironmesh_api::{CordonChange, CordonRequest, CordonResult};
+use ironmesh_api::{FindingList, SilenceList, SilenceRequest, SilenceView};
 use ironmesh_api::{Plan, PlanRequest};
 use ironmesh_api::{ProxyConfig, ProxyDetail};
 use ironmesh_api::{ProxyPage, ProxyQuery};
@@ -177,6 +178,26 @@ pub trait ControlPlane: OperatorAccess {
 
     /// The versions of all proxies in use. Takes as long as listing them.
     fn versions(&self) -> VersionReport;
+
+    /// All active findings of the mesh, also silenced ones. Takes as long as listing all proxies.
+    fn findings(&self) -> FindingList;
+
+    /// The stored silences, also those that have ended. Takes as long as listing all findings.
+    fn silences(&self) -> SilenceList;
+
+    /// Silences findings. May block on the store.
+    fn silence(
+        &self,
+        principal: &Principal,
+        request: &SilenceRequest,
+    ) -> Result<SilenceView, ApiError>;
+
+    /// Removes a silence. May block on the store.
+    fn remove_silence(
+        &self,
+        principal: &Principal,
+        id: &SilenceId,
+    ) -> Result<SilenceView, ApiError>;
 }
 
 /// Writes an export.

@@ -18,6 +18,7 @@ use super::operations::{Operation, Routes};
 use super::principal::Permission::{
     Administer, ChangeMesh, ChangePolicy, Probe, ReadAccess, ReadJournal, ReadPolicy, ReadState,
 };
+use super::silences::{findings, remove_silence, silence, silences};
 use super::versions::versions;
 
 /// How long a release may take, whose files are all synced to the disk.
@@ -76,6 +77,10 @@ pub(super) fn routes() -> Routes {
         .add(get("operators", "/v1/operators", ReadAccess), operators)
         .add(post("issue_credential", "/v1/operators", Administer), issue_credential)
         .add(post("revoke_operator", "/v1/operators/{name}/revoke", Administer), revoke_operator)
+        .add(get("findings", "/v1/findings", ReadState), findings)
+        .add(get("silences", "/v1/silences", ReadState), silences)
+        .add(post("silence_findings", "/v1/silences", ChangeMesh), silence)
+        .add(post("remove_silence", "/v1/silences/{id}/remove", ChangeMesh), remove_silence)
         .add(get("journal", "/v1/journal", ReadJournal), journal)
         .add(post("export", "/v1/store/export", Administer), export)
 }

@@ -8,7 +8,7 @@ use ironmesh_analysis::{Question, Verdict};
 use ironmesh_api::{
     CredentialRequest, IssuedCredential, OperatorList, OperatorView, RevokeOperatorRequest,
 };
-use ironmesh_catalog::{JournalQuery, OperatorName, ProxyId, ServiceName, TokenId};
+use ironmesh_catalog::{JournalQuery, OperatorName, ProxyId, ServiceName, SilenceId, TokenId};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -31,6 +31,7 @@ use ironmesh_api::{
 };
 use ironmesh_api::{ConvergenceView, WaitAnswer, WaitRequest};
 use ironmesh_api::{CordonChange, CordonRequest, CordonResult};
+use ironmesh_api::{FindingList, SilenceList, SilenceRequest, SilenceView};
 use ironmesh_api::{Plan, PlanRequest};
 use ironmesh_api::{ProxyConfig, ProxyDetail};
 use ironmesh_api::{ProxyPage, ProxyQuery};
@@ -129,6 +130,22 @@ impl ControlPlane for Slow {
     }
 
     fn convergence(&self) -> ConvergenceView {
+        not_requested()
+    }
+
+    fn findings(&self) -> FindingList {
+        not_requested()
+    }
+
+    fn silences(&self) -> SilenceList {
+        not_requested()
+    }
+
+    fn silence(&self, _: &Principal, _: &SilenceRequest) -> Result<SilenceView, ApiError> {
+        not_requested()
+    }
+
+    fn remove_silence(&self, _: &Principal, _: &SilenceId) -> Result<SilenceView, ApiError> {
         not_requested()
     }
 

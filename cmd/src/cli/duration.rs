@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ironmesh_api::{MAX_CREDENTIAL_LIFETIME, MAX_TOKEN_TTL};
+use ironmesh_catalog::Silence;
 use jiff::{Span, SpanRelativeTo};
 
 /// Parses a duration; none if the text is not one, or is negative. A day has 24 hours, a week 7 days.
@@ -35,6 +36,16 @@ fn lifetime(text: &str, most: u64) -> Result<Duration, String> {
     })
 }
 
+/// Parses the length of a silence.
+pub(super) fn silence_length(text: &str) -> Result<Duration, String> {
+    let most = Duration::try_from(Silence::MAX_LENGTH).unwrap_or_default();
+    let allowed = Duration::from_secs(1)..=most;
+    duration(text).filter(|length| allowed.contains(length)).ok_or_else(|| {
+        let days = most.as_secs() / 86_400;
+        format!("write a time from 1 second to {days} days, as `90s`, `2h` or `{days}d`")
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,6 +60,15 @@ mod tests {
         }
         for invalid in ["", "7", "-5m", "1month", "soon"] {
             assert_eq!(seconds(invalid), None, "{invalid}");
+        }
+    }
+
+    #[test]
+    fn silence_of_at_most_90_days_is_accepted() {
+        assert_eq!(silence_length("90d"), Ok(Duration::from_secs(90 * 86_400)));
+        for invalid in ["91d", "0s", "-2h", "soon"] {
+            let error = silence_length(invalid).unwrap_err();
+            assert!(error.contains("from 1 second to 90 days"), "{error}");
         }
     }
 

@@ -187,11 +187,6 @@ pub(crate) fn note(proxies: &[ProxyView]) -> Option<String> {
     Some(text)
 }
 
-/// Whether an operator has drained a proxy, so that its machine may be off.
-pub(crate) fn is_drained(proxy: &ProxyView) -> bool {
-    proxy.record.cordon.as_ref().is_some_and(|cordon| cordon.mode == CordonMode::Drain)
-}
-
 fn ports(ports: &[ServicePort]) -> String {
     let named: Vec<_> = ports.iter().take(NAMED).map(ToString::to_string).collect();
     let hidden = ports.len() - named.len();

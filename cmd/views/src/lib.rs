@@ -5,6 +5,7 @@
 pub mod certificates;
 pub mod cordons;
 pub mod endpoints;
+pub mod findings;
 pub mod operators;
 pub mod plan;
 pub mod proxies;

@@ -2,17 +2,20 @@
 
 mod handshakes;
 mod policy;
+mod silenced;
 mod stale;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use ironmesh_api::{AuditView, DeniedView, FindingView, OthersView, ProxyView, Readiness};
-use ironmesh_catalog::codes;
+use ironmesh_catalog::{ServiceName, ServicePort, codes};
 use jiff::Timestamp;
 
 use crate::cordons;
+use crate::findings::{headline, silence_text};
 use crate::proxies::state_text;
+use silenced::Silenced;
 
 /// The most proxies, or addresses, that one message names.
 const NAMED: usize = 5;
@@ -24,26 +27,33 @@ pub struct Status {
     pub wrong: Vec<String>,
     /// What is no problem yet, or none at all.
     pub notes: Vec<String>,
+    /// The findings that silences take out of the problems.
+    silenced: Silenced,
 }
 
 impl Status {
-    /// Finds what is wrong. `connection` is the problem of the connection to the control plane, if it has one.
+    /// Finds what is wrong. `findings` are all active ones, whose silences count, and `connection` is the problem of the
+    /// connection to the control plane, if it has one.
     pub fn new(
         readiness: &Readiness,
         proxies: &[ProxyView],
         audit: &AuditView,
+        findings: &[FindingView],
         connection: Option<String>,
         now: Timestamp,
     ) -> Self {
-        let mut wrong = wrong(readiness, proxies, audit);
+        let silenced = Silenced::among(findings);
+        let mut wrong = wrong(readiness, proxies, audit, &silenced);
         wrong.extend(connection);
-        let (stale, becoming_stale) = stale::stale(proxies, now);
+        let is_shown = |proxy: &&ProxyView| !silenced.hides(codes::PROXY_STALE, proxy.record.id);
+        let (stale, becoming_stale) = stale::stale(proxies.iter().filter(is_shown), now);
         wrong.extend(stale);
-        let (cut_off, failed) = handshakes::failed(&readiness.handshakes, proxies);
+        let (cut_off, failed) = handshakes::failed(&readiness.handshakes, proxies, &silenced);
         wrong.extend(cut_off);
         let is_note =
             |finding: &&FindingView| finding.code == codes::PLAINTEXT_PROVIDER.to_string();
-        let noted = readiness.findings.iter().filter(is_note).map(finding_text);
+        let shown = readiness.findings.iter().filter(|finding| !finding.is_hidden());
+        let noted = shown.filter(is_note).map(finding_text);
         let notes = policy::rolled_back(&readiness.policy)
             .into_iter()
             .chain(cordons::note(proxies))
@@ -52,36 +62,48 @@ impl Status {
             .chain(noted)
             .chain(failed)
             .collect();
-        Self { wrong, notes }
+        Self { wrong, notes, silenced }
     }
 
     /// The problems first, then a summary.
     pub fn text(&self, readiness: &Readiness, proxies: &[ProxyView]) -> String {
-        text(&self.wrong, &self.notes, readiness, proxies)
+        text(self, readiness, proxies)
     }
 }
 
 /// The problems, most urgent first. Each is a sentence, followed by lines that say what to do.
-fn wrong(readiness: &Readiness, proxies: &[ProxyView], audit: &AuditView) -> Vec<String> {
+fn wrong(
+    readiness: &Readiness,
+    proxies: &[ProxyView],
+    audit: &AuditView,
+    silenced: &Silenced,
+) -> Vec<String> {
     let mut wrong = Vec::new();
     if !readiness.ready {
         wrong.push(format!(
-            "the control plane is not ready and serves no xDS; it waits for:\n{}",
-            readiness.waiting_for.join("\n")
+            "the control plane is not ready and serves no xDS; it waits for:\n{}{}",
+            readiness.waiting_for.join("\n"),
+            silenced.of_outage(codes::NOT_READY)
         ));
     }
     let policy = &readiness.policy;
-    wrong.extend(policy::wrong(policy));
+    if !silenced.hides_code(codes::POLICY_NOT_ACTIVE) {
+        wrong.extend(policy::wrong(policy));
+    }
     let of_mesh = readiness.findings.iter().chain(&policy.findings);
     wrong.extend(of_mesh.filter(|finding| is_wrong(finding)).map(finding_text));
     // Operators switch drained machines off on purpose, and their callers have left.
-    let is_disconnected =
-        |proxy: &&ProxyView| proxy.state == "disconnected" && !cordons::is_drained(proxy);
+    let is_disconnected = |proxy: &&ProxyView| {
+        proxy.is_disconnected() && !silenced.hides(codes::PROXY_DISCONNECTED, proxy.record.id)
+    };
     let disconnected: Vec<_> = proxies.iter().filter(is_disconnected).collect();
     if !disconnected.is_empty() {
         wrong.push(disconnected_proxies(&disconnected));
     }
-    for proxy in proxies.iter().filter(|proxy| !proxy.nacks.is_empty()) {
+    let is_nacking = |proxy: &&ProxyView| {
+        !proxy.nacks.is_empty() && !silenced.hides(codes::RESOURCES_NACKED, proxy.record.id)
+    };
+    for proxy in proxies.iter().filter(is_nacking) {
         wrong.push(format!(
             "proxy {} NACKs {}\n`ironmesh proxy list` shows each NACK with its reason",
             proxy.record.name,
@@ -91,10 +113,17 @@ fn wrong(readiness: &Readiness, proxies: &[ProxyView], audit: &AuditView) -> Vec
     let of_proxies = proxies.iter().flat_map(|proxy| &proxy.findings);
     // (Those about copied certificates are findings of the mesh, too.)
     let is_new =
-        |finding: &&FindingView| is_error(finding) && !readiness.findings.contains(finding);
-    wrong.extend(of_proxies.filter(is_new).map(finding_text));
-    wrong.extend(audit.denied.iter().map(would_be_denied));
-    wrong.extend(audit.others.iter().map(|others| {
+        |finding: &&FindingView| finding.is_error() && !readiness.findings.contains(finding);
+    let shown = of_proxies.filter(|finding| !finding.is_hidden());
+    wrong.extend(shown.filter(is_new).map(finding_text));
+    let is_shown = |service: &ServiceName, port: u16| {
+        let port = ServicePort::new(service.clone(), port);
+        !silenced.hides(codes::STRICT_WOULD_DENY, &port)
+    };
+    let denied = audit.denied.iter().filter(|denied| is_shown(&denied.service, denied.port));
+    wrong.extend(denied.map(would_be_denied));
+    let others = audit.others.iter().filter(|others| is_shown(&others.service, others.port));
+    wrong.extend(others.map(|others| {
         let OthersView { service, port, count, .. } = others;
         let calls = counted(*count, "call", "calls");
         format!(
@@ -105,24 +134,21 @@ fn wrong(readiness: &Readiness, proxies: &[ProxyView], audit: &AuditView) -> Vec
     wrong
 }
 
-fn is_error(finding: &FindingView) -> bool {
-    finding.severity == "error"
-}
-
-/// Whether a finding is a problem: an error, a stale endpoints provider, or a held-back removal of endpoints or
-/// policy. With the latter the mesh keeps its previous state, but an operator must act.
+/// Whether a finding is a problem that no silence hides.
 fn is_wrong(finding: &FindingView) -> bool {
-    let alarms = [codes::PROVIDER_STALE, codes::ENDPOINTS_HELD, codes::REMOVAL_HELD];
-    is_error(finding) || alarms.iter().any(|code| code.to_string() == finding.code)
+    finding.is_problem() && !finding.is_hidden()
 }
 
 fn finding_text(finding: &FindingView) -> String {
-    let mut text = format!("{}[{}]: {}", finding.severity, finding.code, finding.message);
+    let mut text = headline(finding);
     if let (Some(file), Some(line)) = (&finding.place.file, finding.place.line) {
         let _ = write!(text, "\nat {file}:{line}");
     }
     if let Some(help) = &finding.help {
         let _ = write!(text, "\n{help}");
+    }
+    if let Some(silence) = &finding.silenced {
+        let _ = write!(text, "\n{}; an outage stays a problem", silence_text(silence));
     }
     text
 }
@@ -194,12 +220,8 @@ pub fn by_state(proxies: &[ProxyView]) -> BTreeMap<&str, usize> {
     states
 }
 
-fn text(
-    wrong: &[String],
-    notes: &[String],
-    readiness: &Readiness,
-    proxies: &[ProxyView],
-) -> String {
+fn text(status: &Status, readiness: &Readiness, proxies: &[ProxyView]) -> String {
+    let Status { wrong, notes, silenced } = status;
     let mut text = String::new();
     let wrong = wrong.iter().map(|one| ("wrong", one));
     for (word, one) in wrong.chain(notes.iter().map(|one| ("note", one))) {
@@ -210,9 +232,10 @@ fn text(
         }
     }
     let warnings = readiness.findings.iter().chain(&readiness.policy.findings);
-    for warning in warnings.filter(|finding| !is_wrong(finding)) {
-        let _ = writeln!(text, "{}", finding_text(warning).lines().next().unwrap_or_default());
+    for warning in warnings.filter(|finding| !finding.is_problem() && !finding.is_hidden()) {
+        let _ = writeln!(text, "{}", headline(warning));
     }
+    text.push_str(&silenced.lines());
     if !text.is_empty() {
         text.push('\n');
     }
@@ -236,6 +259,7 @@ fn text(
         .collect();
     let states = if states.is_empty() { "none".to_owned() } else { states.join(", ") };
     let _ = writeln!(text, "proxies        {states}");
+    text.push_str(&silenced.summary());
     text
 }
 

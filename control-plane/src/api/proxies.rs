@@ -8,7 +8,9 @@ use ironmesh_api::{
     ApplicationView, EndpointView, ExchangeView, FindingView, JoinRecordView, NackView,
     NackedVersion, NodeView, ProxyConfig, ProxyDetail, ProxyView, ResourceView, UpstreamView,
 };
-use ironmesh_catalog::{CertificateState, JoinRecord, Proxy, ProxyId, Records, ServicePort};
+use ironmesh_catalog::{
+    CertificateState, Finding, JoinRecord, Proxy, ProxyId, Records, ServicePort,
+};
 use ironmesh_xds_server::{Exchange, ResourceStatus};
 use ironmesh_xds_wire::{Node, ResourceType};
 use jiff::Timestamp;
@@ -74,9 +76,21 @@ impl RunningControlPlane {
             stream_addresses: addresses.into_iter().collect(),
             nacks,
             withheld,
-            findings: findings.map(FindingView::from).collect(),
+            findings: self.marked(findings),
             record: JoinRecordView::from(&**record),
         }
+    }
+
+    /// The views of findings, marked with their silences.
+    fn marked<'a>(&self, findings: impl Iterator<Item = &'a Finding>) -> Vec<FindingView> {
+        let mut views: Vec<_> = findings.map(FindingView::from).collect();
+        if !views.is_empty() {
+            let silences = self.active_silences();
+            for view in &mut views {
+                view.mark(&silences);
+            }
+        }
+        views
     }
 
     /// The resources that a proxy NACKs, and those that are withheld from it, at the control plane of its connection.

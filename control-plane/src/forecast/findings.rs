@@ -93,6 +93,9 @@ mod tests {
             label: String::new(),
             related: Vec::new(),
             help: None,
+            objects: Vec::new(),
+            fingerprint: String::new(),
+            silenced: None,
         }
     }
 

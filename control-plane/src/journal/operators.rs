@@ -6,8 +6,8 @@ use ironmesh_api::{
     RevokedProxies,
 };
 use ironmesh_catalog::{
-    Actor, JoinRecord, JournalEntry, JournalKind, JournalOutcome, JournalSubject, OperatorName,
-    PolicyRecord, PolicyRevision, ServiceName, TokenId,
+    Actor, JoinRecord, JournalEntry, JournalKind, JournalOutcome, JournalSubject, ObjectRef,
+    OperatorName, PolicyRecord, PolicyRevision, ServiceName, Silence, TokenId,
 };
 use jiff::Timestamp;
 
@@ -233,6 +233,38 @@ pub(crate) fn author(principal: &Principal, stated: Option<String>) -> Option<St
         Identity::Operator { .. } => principal_name(principal),
         Identity::User { .. } | Identity::Local => stated,
     }
+}
+
+/// A set or removed silence. `about` is what the request named, in case it is rejected.
+pub(crate) fn silence_change(
+    principal: &Principal,
+    about: &str,
+    result: Result<&Silence, &ApiError>,
+) -> JournalEntry {
+    let mut subject = JournalSubject::default();
+    let message = match result {
+        Err(_) => {
+            subject.name = Some(line(about));
+            None
+        }
+        Ok(Silence { id, code, object, reason, expires_at, removed, .. }) => {
+            let object_text = object.as_ref().map(|object| format!(" {object}"));
+            subject.name = Some(line(&format!("{code}{}", object_text.unwrap_or_default())));
+            match object {
+                Some(ObjectRef::Proxy(proxy)) => subject.proxy = Some(*proxy),
+                Some(ObjectRef::Service(service) | ObjectRef::Endpoint(service, _)) => {
+                    subject.services = vec![service.clone()];
+                }
+                Some(ObjectRef::Port(port)) => subject.services = vec![port.service.clone()],
+                _ => {}
+            }
+            Some(match removed {
+                Some(_) => format!("removed silence {id}"),
+                None => line(&format!("silence {id} until {expires_at:.0}: {reason}")),
+            })
+        }
+    };
+    JournalEntry { message, ..entry(principal, JournalKind::Silence, result.err(), subject) }
 }
 
 /// A change of the services of the proxy that `id` names.

@@ -10,13 +10,16 @@ fn unknown_code_error_lists_the_three_nearest() {
             .map(|line| line.trim().split(' ').next().unwrap().to_owned())
             .collect()
     };
-    assert_eq!(near("IM9999"), ["IM0754", "IM0744", "IM0743"]);
+    let last: Vec<_> =
+        PAGES.iter().rev().take(NEAR).map(|(number, _)| Code(*number).to_string()).collect();
+    assert_eq!(near("IM9999"), last);
     // One digit is wrong, or two changed resolved.
     assert!(near("IM0320").contains(&"IM0302".to_owned()));
     assert!(near("IM1404").contains(&"IM0404".to_owned()));
     assert_eq!(near("IM0001"), ["IM0101", "IM0201", "IM0301"]);
     let words = code("IM9999").unwrap_err();
-    assert!(words.starts_with("there is no code IM9999; the nearest are:\n  IM0754 "), "{words}");
+    let start = format!("there is no code IM9999; the nearest are:\n  {} ", last[0]);
+    assert!(words.starts_with(&start), "{words}");
 }
 
 #[test]

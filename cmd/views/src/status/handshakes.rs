@@ -1,8 +1,10 @@
 //! The status of failed TLS handshakes. For a proxy that cannot connect they are often the only trace.
 
 use ironmesh_api::{HandshakesView, ProxyView, RejectedAddress};
+use ironmesh_catalog::codes;
 use ironmesh_catalog::text::escape_line;
 
+use super::silenced::Silenced;
 use super::{NAMED, counted};
 use crate::proxies::state_text;
 
@@ -13,6 +15,7 @@ use crate::proxies::state_text;
 pub(super) fn failed(
     handshakes: &HandshakesView,
     proxies: &[ProxyView],
+    silenced: &Silenced,
 ) -> (Vec<String>, Vec<String>) {
     let (mut wrong, mut notes) = (Vec::new(), Vec::new());
     for one in &handshakes.recent {
@@ -20,18 +23,11 @@ pub(super) fn failed(
         let handshakes = counted(*count, "TLS handshake", "TLS handshakes");
         let reason = escape_line(reason);
         let text = format!("{handshakes} with {address} failed, the last at {at:.0}: {reason}");
-        let is_cut_off = |proxy: &&ProxyView| {
-            let record = &proxy.record;
-            let is_at_address =
-                record.mesh_address.ip() == *address || record.addresses.contains(address);
-            is_at_address
-                && matches!(
-                    &*proxy.state,
-                    "disconnected" | "unclaimed" | "expired" | "enrollment_expired"
-                )
-        };
-        match proxies.iter().find(is_cut_off) {
-            Some(proxy) if *count > 1 => wrong.push(format!(
+        match proxies.iter().find(|proxy| proxy.is_cut_off_at(*address)) {
+            Some(proxy)
+                if one.is_repeated()
+                    && silenced.hides(codes::HANDSHAKES_FAIL, proxy.record.id) => {}
+            Some(proxy) if one.is_repeated() => wrong.push(format!(
                 "{text}\nproxy {} is enrolled at this address, in state {}; the log of its Envoy has the error of its \
                  xDS connection",
                 proxy.record.name, state_text(&proxy.state)

@@ -6,8 +6,6 @@
 use ironmesh_api::PolicyView;
 use ironmesh_catalog::PolicyRecord;
 
-use super::is_error;
-
 /// The problem of the policy source, if it has one, and what to do.
 pub(super) fn wrong(policy: &PolicyView) -> Option<String> {
     let source = &policy.source;
@@ -22,8 +20,7 @@ pub(super) fn wrong(policy: &PolicyView) -> Option<String> {
             active_text(policy)
         ));
     }
-    let is_rejected = policy.findings.iter().any(is_error);
-    is_rejected.then(|| {
+    policy.is_rejected().then(|| {
         let advice = if policy.is_folder {
             format!("`ironmesh policy check {source}` shows each error with file and line")
         } else if policy.is_releases {

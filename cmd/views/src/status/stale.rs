@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use ironmesh_api::{ProxyView, SyncState};
+use ironmesh_api::ProxyView;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{NAMED, counted, length};
@@ -11,21 +11,16 @@ use ironmesh_terminal::table::age;
 /// From this age on, a stale proxy is a note: an ACK takes milliseconds, and a rollout order holds for 15 s at most.
 const NOTED: SignedDuration = SignedDuration::from_secs(20);
 
-/// From this age on, it is a problem.
-const WRONG: SignedDuration = SignedDuration::from_secs(60);
-
 /// The problem and the note about stale proxies.
-pub(super) fn stale(proxies: &[ProxyView], now: Timestamp) -> (Option<String>, Option<String>) {
-    let since = |proxy: &ProxyView| {
-        let sync = proxy.sync.as_ref()?;
-        sync.since.filter(|_| matches!(sync.state, SyncState::Updating | SyncState::Held))
-    };
+pub(super) fn stale<'a>(
+    proxies: impl Iterator<Item = &'a ProxyView>,
+    now: Timestamp,
+) -> (Option<String>, Option<String>) {
     let aged: Vec<_> = proxies
-        .iter()
-        .filter_map(|proxy| Some((proxy, since(proxy)?)))
+        .filter_map(|proxy| Some((proxy, proxy.unacked_since()?)))
         .filter(|(_, since)| now.duration_since(*since) >= NOTED)
         .collect();
-    let is_wrong = |since: &Timestamp| now.duration_since(*since) >= WRONG;
+    let is_wrong = |since: &Timestamp| now.duration_since(*since) >= ProxyView::STALE_AFTER;
     let (wrong, noted): (Vec<_>, Vec<_>) = aged.into_iter().partition(|(_, since)| is_wrong(since));
     (text(&wrong, now), text(&noted, now))
 }
@@ -89,11 +84,11 @@ mod tests {
             proxy("hung", "updating", 300, now),
             proxy("nacks", "nacked", 300, now),
         ];
-        let (wrong, noted) = stale(&proxies, now);
+        let (wrong, noted) = stale(proxies.iter(), now);
         let wrong = wrong.unwrap();
         assert!(wrong.starts_with("1 connected proxy has not ACKed everything\nhung for 5m, ACKed revision 0123456789ab\n"), "{wrong}");
         let noted = noted.unwrap();
         assert!(noted.contains("\nslow for 30s") && !noted.contains("new"), "{noted}");
-        assert_eq!(stale(&proxies[..1], now), (None, None));
+        assert_eq!(stale(proxies[..1].iter(), now), (None, None));
     }
 }
