@@ -1,10 +1,12 @@
 //! `ironmesh cert`: the certificates of the mesh, as a list and as a summary.
 
 use ironmesh_api::CertificateList;
+use ironmesh_command_line::{
+    CertCommand, CertListArguments, CertStatusArguments, Output, OutputFormat,
+};
 use ironmesh_views::certificates::{narrow, summary_text, wide};
 use jiff::Timestamp;
 
-use crate::cli::{CertCommand, CertListArguments, CertStatusArguments, Output, OutputFormat};
 use crate::exit::InvalidInput;
 use crate::resolved_settings::ResolvedSettings;
 use ironmesh_terminal::stdout::{out, outln};

@@ -13,12 +13,14 @@ use ironmesh_admin::RemoteServer;
 use ironmesh_api::IssuedCredential;
 use ironmesh_catalog::{OperatorName, OperatorRole, Secret, SpiffeId};
 use ironmesh_cert::tls::operator_client_config;
+use ironmesh_command_line::{
+    ConnectionArguments, ContextAddArguments, ContextCommand, ContextName, Output, ServerAddress,
+};
 use ironmesh_terminal::stdout::outln;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::cli::{ConnectionArguments, ContextAddArguments, ContextCommand, Output};
 use crate::exit::UsageError;
 
 /// The context of the control plane on this machine, which has no file.
@@ -26,40 +28,6 @@ const LOCAL: &str = "local";
 
 /// The file that names the current context.
 const CURRENT: &str = "current-context";
-
-/// The name of a context: that of its file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ContextName(String);
-
-impl FromStr for ContextName {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        // The same characters are safe in the name of a file.
-        text.parse::<OperatorName>().map_err(|invalid| invalid.to_string())?;
-        Ok(Self(text.to_owned()))
-    }
-}
-
-/// The address of a server on the command line.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ServerAddress(String, u16);
-
-impl FromStr for ServerAddress {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let malformed = || "write it as `HOST:PORT`, such as `cp1.example.com:15130`".to_owned();
-        let (host, port) = text.rsplit_once(':').ok_or_else(malformed)?;
-        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        let port = port.parse().map_err(|_| malformed())?;
-        if host.is_empty() || port == 0 {
-            Err(malformed())
-        } else {
-            Ok(Self(host.to_owned(), port))
-        }
-    }
-}
 
 /// A context, as its file has it.
 #[derive(Debug, Serialize, Deserialize)]

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
+use ironmesh_command_line::{DemoArguments, DemoCaretakerArguments, DemoChildArguments, Output};
 use ironmesh_control_plane::OLDEST_ENVOY;
 use ironmesh_demo::{DemoEnvoyVersion, DemoMode, DemoOptions, DemoOutput, caretaker, tether};
 use jiff::Zoned;
 
-use crate::cli::{DemoArguments, DemoCaretakerArguments, DemoChildArguments, Output};
 use ironmesh_terminal::color;
 
 /// Runs the demo. Call it on the main thread: the demo's programs die with that thread.

@@ -3,10 +3,10 @@
 mod watch;
 
 use ironmesh_api::AcceptedEndpoints;
+use ironmesh_command_line::{AcceptArguments, EndpointsArguments, EndpointsCommand, Output};
 use ironmesh_views::endpoints::text;
 use jiff::Timestamp;
 
-use crate::cli::{AcceptArguments, EndpointsArguments, EndpointsCommand, Output};
 use crate::resolved_settings::ResolvedSettings;
 use ironmesh_terminal::stdout::{out, outln};
 

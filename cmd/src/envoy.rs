@@ -3,8 +3,8 @@
 use anyhow::bail;
 use ironmesh_agent::AgentSettings;
 use ironmesh_agent_envoy::{ReloadProgress, SupervisorClient};
+use ironmesh_command_line::{AgentConfigArgument, Output};
 
-use crate::cli::{AgentConfigArgument, Output};
 use crate::exit::ExitWith;
 use crate::log;
 use ironmesh_terminal::stdout::outln;

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::cli::{ExplainArguments, Output};
+use ironmesh_command_line::{ExplainArguments, Output};
 use ironmesh_terminal::stdout::{StdoutError, out, outln};
 
 /// Prints the page of a code.

@@ -1,12 +1,12 @@
 //! `ironmesh finding`: lists active findings, and silences them for a while.
 
 use ironmesh_api::SilenceRequest;
+use ironmesh_command_line::{
+    FindingCommand, FindingListArguments, Output, SilenceArguments, UnsilenceArguments,
+};
 use ironmesh_views::findings;
 use serde_json::json;
 
-use crate::cli::{
-    FindingCommand, FindingListArguments, Output, SilenceArguments, UnsilenceArguments,
-};
 use crate::resolved_settings::ResolvedSettings;
 use ironmesh_terminal::stdout::{out, outln};
 

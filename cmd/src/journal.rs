@@ -4,9 +4,9 @@ mod follow;
 
 use ironmesh_api::JournalPage;
 use ironmesh_catalog::JournalQuery;
+use ironmesh_command_line::{JournalArguments, JournalStart, Output};
 use jiff::Timestamp;
 
-use crate::cli::{JournalArguments, JournalStart, Output};
 use crate::resolved_settings::ResolvedSettings;
 use ironmesh_terminal::journal_table as table;
 use ironmesh_terminal::stdout::{out, outln};

@@ -1,9 +1,9 @@
 //! The log of commands that run for long, such as `serve`, and their end.
 
 use ironmesh_catalog::text::chain;
+use ironmesh_command_line::Output;
 use ironmesh_terminal::log::{self, LogOutput};
 
-use crate::cli::Output;
 use crate::exit::{self, ExitWith};
 
 /// Begins the log.

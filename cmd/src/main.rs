@@ -1,11 +1,10 @@
 //! `ironmesh`: the control plane and the operator's tool in one binary.
 //!
-//! This crate owns the command line and the wiring of the other crates. It reads the clock and the environment,
+//! This crate owns the commands and the wiring of the other crates. It reads the clock and the environment,
 //! installs the log subscriber and chooses exit codes. It contains no mesh logic.
 
 mod agent;
 mod cert;
-mod cli;
 mod context;
 mod demo;
 mod endpoints;
@@ -27,11 +26,11 @@ mod store;
 use std::process::ExitCode;
 
 use clap::CommandFactory as _;
-use cli::{
+use ironmesh_api::CordonChange;
+use ironmesh_command_line::{
     AgentCommand, AzureCommand, Cli, Command, EnvoyCommand, ManArguments, ProviderCommand,
     ProxyCommand,
 };
-use ironmesh_api::CordonChange;
 use ironmesh_terminal::manual;
 use ironmesh_terminal::stdout::out;
 use tokio::runtime::Builder;

@@ -9,15 +9,15 @@ use anyhow::Context as _;
 use fs_err::os::unix::fs::OpenOptionsExt as _;
 use ironmesh_api::{CredentialRequest, IssuedCredential, RevokeOperatorRequest};
 use ironmesh_cert::generate_proxy_key_and_csr;
+use ironmesh_command_line::{
+    ConnectionArguments, NewCredentialArguments, OperatorCommand, OperatorRequestArguments,
+    OperatorRevokeArguments, Output,
+};
 use ironmesh_terminal::stdout::{out, outln};
 use ironmesh_views::operators;
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::cli::{
-    ConnectionArguments, NewCredentialArguments, OperatorCommand, OperatorRequestArguments,
-    OperatorRevokeArguments, Output,
-};
 use crate::resolved_settings::ResolvedSettings;
 
 /// Runs a command of `ironmesh operator`.

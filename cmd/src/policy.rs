@@ -17,13 +17,13 @@ mod wait;
 use std::path::Path;
 
 use anyhow::bail;
+use ironmesh_command_line::{ConfigArgument, Output, PolicyCommand};
 use ironmesh_config_settings::PolicyLocation;
 use ironmesh_config_sources::{EtcdPolicy, commit_of};
 use ironmesh_control_plane::current_release;
 use ironmesh_control_plane::user_name;
 
 pub(crate) use self::check::{print_loaded, rejection};
-use crate::cli::{ConfigArgument, Output, PolicyCommand};
 use crate::resolved_settings::ResolvedSettings;
 
 /// Runs a policy command.

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, bail};
 use ironmesh_catalog::{AzureQuery, MeshSpecification, ServiceName};
+use ironmesh_command_line::{AzureTestArguments, Output};
 use ironmesh_config_language::{Loaded, load_documents};
 use ironmesh_config_settings::PolicyLocation;
 use ironmesh_config_sources::{EtcdPolicy, load_folder};
@@ -13,7 +14,6 @@ use ironmesh_control_plane::{azure_options, current_release};
 use ironmesh_providers::azure::survey;
 use jiff::Timestamp;
 
-use crate::cli::{AzureTestArguments, Output};
 use crate::exit::{ExitWith, UsageError};
 use crate::policy;
 use crate::resolved_settings::ResolvedSettings;

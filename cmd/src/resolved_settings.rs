@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use ironmesh_admin::{Client, RemoteServer};
+use ironmesh_command_line::{ConfigArgument, ConnectionArguments, ServeArguments};
 use ironmesh_config_language::{Document, render};
 use ironmesh_config_settings::{PolicyLocation, Settings, load_settings};
 use ironmesh_control_plane::{Options, StorePlace};
 
-use crate::cli::{ConfigArgument, ConnectionArguments, ServeArguments};
 use crate::context;
 use crate::exit::InvalidInput;
 

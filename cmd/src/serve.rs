@@ -5,11 +5,11 @@ mod signals;
 
 use anyhow::bail;
 use ironmesh_agent_envoy::Notifier;
+use ironmesh_command_line::{Output, ServeArguments};
 use ironmesh_config_settings::PolicyLocation;
 use ironmesh_control_plane::{Running, SignsOfLife};
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::{Output, ServeArguments};
 use crate::log;
 use crate::resolved_settings::ResolvedSettings;
 use reload::SettingsReload;

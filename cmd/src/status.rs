@@ -4,11 +4,11 @@ mod connection;
 
 use ironmesh_admin::ClientError;
 use ironmesh_api::{FindingList, FindingView, ProxyQuery};
+use ironmesh_command_line::{Output, StatusArguments};
 use ironmesh_views::status::{Status, by_state};
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::cli::{Output, StatusArguments};
 use crate::resolved_settings::ResolvedSettings;
 use ironmesh_terminal::stdout::{out, outln};
 

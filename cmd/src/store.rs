@@ -3,15 +3,15 @@
 use std::path::Path;
 
 use anyhow::Context;
+use ironmesh_command_line::{
+    Output, StoreCommand, StoreExportArguments, StoreImportArguments, StoreInitArguments,
+};
 use ironmesh_config_settings::StoreLocation;
 use ironmesh_control_plane::{InitializedStore, initialize_etcd_store};
 use ironmesh_store::{ExportFile, KeyEncryptionKey, KeyOrigin, Store};
 use serde_json::json;
 use tokio::runtime::Runtime;
 
-use crate::cli::{
-    Output, StoreCommand, StoreExportArguments, StoreImportArguments, StoreInitArguments,
-};
 use crate::resolved_settings::ResolvedSettings;
 use ironmesh_terminal::stdout::{out, outln};
 

@@ -50,6 +50,17 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     ),
     ("ironmesh-catalog", &[]),
     ("ironmesh-cert", &["ironmesh-catalog"]),
+    // It parses the values of flags into the types of their owners.
+    (
+        "ironmesh-command-line",
+        &[
+            "ironmesh-agent",
+            "ironmesh-api",
+            "ironmesh-catalog",
+            "ironmesh-enrollment",
+            "ironmesh-terminal",
+        ],
+    ),
     ("ironmesh-config-language", &["ironmesh-catalog"]),
     // `sidecar.class` names one of the drivers.
     (

@@ -5,9 +5,9 @@ use std::time::Duration;
 use anyhow::Context;
 use ironmesh_agent::{JoinProof, MachineJoin};
 use ironmesh_catalog::text::escape_line;
+use ironmesh_command_line::{JoinArguments, Output};
 use ironmesh_enrollment::EnrollmentClientError;
 
-use crate::cli::{JoinArguments, Output};
 use crate::proxy::{NewProxyReport, admin, node_metadata, note_to_root};
 
 /// Enrolls this machine, and prints the command that starts its Envoy.

@@ -1,8 +1,8 @@
 //! `ironmesh agent leave`: drains and ends the Envoy of this machine, and revokes its proxy.
 
 use ironmesh_agent::{AgentSettings, EnvoyEnd, leave_mesh};
+use ironmesh_command_line::{AgentConfigArgument, Output};
 
-use crate::cli::{AgentConfigArgument, Output};
 use ironmesh_terminal::stdout::outln;
 
 /// Leaves the mesh, and prints the steps.

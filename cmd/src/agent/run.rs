@@ -4,10 +4,10 @@ use std::env;
 use std::path::PathBuf;
 
 use ironmesh_agent::AgentSettings;
+use ironmesh_command_line::{AgentConfigArgument, Output};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::{AgentConfigArgument, Output};
 use crate::log;
 
 /// The name of the systemd credential with the join token.

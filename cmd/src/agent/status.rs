@@ -1,9 +1,9 @@
 //! `ironmesh agent status`: the status of this machine, problems first.
 
 use ironmesh_agent::{AgentSettings, MachineStatus};
+use ironmesh_command_line::{AgentConfigArgument, Output};
 use jiff::Timestamp;
 
-use crate::cli::{AgentConfigArgument, Output};
 use ironmesh_terminal::stdout::{out, outln};
 
 /// Prints the status. Fails if there are problems.

@@ -7,11 +7,11 @@ use ironmesh_admin::{Client, ClientError};
 use ironmesh_api::EndpointList;
 use ironmesh_catalog::ServiceName;
 use ironmesh_catalog::text::{escape_line, escape_output};
+use ironmesh_command_line::Output;
 use ironmesh_views::endpoints;
 use jiff::Timestamp;
 use tokio::time::MissedTickBehavior;
 
-use crate::cli::Output;
 use ironmesh_catalog::text::chain;
 use ironmesh_terminal::color;
 use ironmesh_terminal::stdout::write_styled_if_open;

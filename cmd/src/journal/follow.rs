@@ -6,9 +6,9 @@ use ironmesh_admin::{Client, ClientError};
 use ironmesh_api::JournalPage;
 use ironmesh_catalog::text::{chain, escape_output};
 use ironmesh_catalog::{JournalEntry, JournalKind, JournalQuery};
+use ironmesh_command_line::Output;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::cli::Output;
 use ironmesh_terminal::journal_table as table;
 use ironmesh_terminal::stdout::write_if_open;
 

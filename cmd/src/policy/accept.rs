@@ -1,9 +1,9 @@
 //! `ironmesh policy accept`: activates a held-back removal from the policy folder.
 
 use ironmesh_api::{AcceptRemovalRequest, AcceptedRemoval};
+use ironmesh_command_line::{AcceptRemovalArguments, Output};
 
 use super::current_user;
-use crate::cli::{AcceptRemovalArguments, Output};
 use crate::resolved_settings::ResolvedSettings;
 use ironmesh_terminal::stdout::outln;
 

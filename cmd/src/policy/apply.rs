@@ -3,6 +3,7 @@
 use anyhow::bail;
 use ironmesh_api::{Applied, ApplyRequest};
 use ironmesh_catalog::{PolicyRecord, Removals};
+use ironmesh_command_line::{ApplyArguments, Output};
 use ironmesh_config_settings::PolicyLocation;
 use ironmesh_config_sources::load_folder;
 use jiff::Timestamp;
@@ -11,7 +12,6 @@ use serde_json::json;
 use super::check::{counted, fail_if_rejected, print_findings, views};
 use super::wait::{self, Change};
 use super::{commit, current_user};
-use crate::cli::{ApplyArguments, Output};
 use crate::resolved_settings::ResolvedSettings;
 use ironmesh_terminal::stdout::{StdoutError, outln};
 

@@ -6,13 +6,13 @@ use std::path::Path;
 use anyhow::bail;
 use ironmesh_api::FindingView;
 use ironmesh_catalog::{Finding, MeshSpecification};
+use ironmesh_command_line::{CheckArguments, Output};
 use ironmesh_config_language::{Loaded, render};
 use ironmesh_config_settings::Settings;
 use ironmesh_config_sources::load_folder;
 use ironmesh_control_plane::envoy_check::{self, EnvoyCheck, MAX_REPORTED};
 use serde_json::json;
 
-use crate::cli::{CheckArguments, Output};
 use crate::exit::InvalidInput;
 use crate::resolved_settings::ResolvedSettings;
 use ironmesh_terminal::color;

@@ -8,12 +8,12 @@ use ironmesh_analysis::verdict::{
 };
 use ironmesh_analysis::{Question, Request};
 use ironmesh_catalog::{Records, Snapshot};
+use ironmesh_command_line::{Output, PolicyExplainArguments};
 use ironmesh_control_plane::advice;
 use ironmesh_control_plane::forecast::offline::snapshot;
 use serde::Serialize;
 
 use super::offline;
-use crate::cli::{Output, PolicyExplainArguments};
 use crate::exit::{DENIED, NoAnswer, UsageError};
 use crate::resolved_settings::ResolvedSettings;
 use ironmesh_terminal::stdout::out;

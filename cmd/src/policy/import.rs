@@ -8,12 +8,12 @@ use fs_err as fs;
 use ironmesh_api::FindingView;
 use ironmesh_catalog::Finding;
 use ironmesh_catalog::text::escape_output;
+use ironmesh_command_line::{ImportArguments, Output, SourceMesh};
 use ironmesh_config_language::{Document, ImportDialect, ImportError, Imported, Remark, render};
 use ironmesh_config_sources::read_input;
 use serde_json::{Value, json};
 
 use super::check::counted;
-use crate::cli::{ImportArguments, Output, SourceMesh};
 use crate::exit::{InvalidInput, UsageError};
 use ironmesh_terminal::color;
 use ironmesh_terminal::stdout::{out, outln};

@@ -4,12 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ironmesh_catalog::MeshSpecification;
+use ironmesh_command_line::Output;
 use ironmesh_config_language::Loaded;
 use ironmesh_config_settings::Settings;
 use ironmesh_config_sources::load_folder;
 
 use super::check;
-use crate::cli::Output;
 use crate::exit::InvalidInput;
 use crate::resolved_settings::ResolvedSettings;
 use ironmesh_terminal::stdout::{StdoutError, outln};

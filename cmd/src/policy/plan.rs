@@ -1,11 +1,11 @@
 //! `ironmesh policy plan`: the predicted effect of a policy folder.
 
 use ironmesh_api::PlanRequest;
+use ironmesh_command_line::{Output, PlanArguments};
 use ironmesh_control_plane::forecast::offline::plan as offline_plan;
 use ironmesh_views::plan::plan_text;
 
 use super::{check, offline};
-use crate::cli::{Output, PlanArguments};
 use crate::exit::CHANGES;
 use crate::resolved_settings::ResolvedSettings;
 use ironmesh_terminal::color;

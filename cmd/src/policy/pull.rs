@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
+use ironmesh_command_line::{Output, PullArguments};
 use ironmesh_config_sources::Pushed;
 use ironmesh_sidecar_folder::NewFolder;
 use serde_json::json;
 
 use super::check::counted;
 use super::open_etcd;
-use crate::cli::{Output, PullArguments};
 use ironmesh_terminal::stdout::outln;
 
 /// Writes all documents, or none.

@@ -1,6 +1,7 @@
 //! `ironmesh policy push`: pushes a policy folder to etcd, if the policy is accepted.
 
 use ironmesh_catalog::{PolicyRecord, Removals};
+use ironmesh_command_line::{Output, PushArguments};
 use ironmesh_config_language::Loaded;
 use ironmesh_config_sources::{EtcdPolicy, PublishOutcome, load_folder};
 use jiff::Timestamp;
@@ -9,7 +10,6 @@ use serde_json::json;
 use super::check::{counted, fail_if_rejected, print_findings, views};
 use super::wait::{self, Change};
 use super::{commit, current_user, open_etcd};
-use crate::cli::{Output, PushArguments};
 use crate::exit::UsageError;
 use crate::resolved_settings::ResolvedSettings;
 use ironmesh_terminal::stdout::{StdoutError, outln};

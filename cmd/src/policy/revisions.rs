@@ -2,10 +2,10 @@
 
 use ironmesh_api::{RevisionList, RevisionView};
 use ironmesh_catalog::PolicyPin;
+use ironmesh_command_line::{Output, RevisionsArguments};
 use ironmesh_config_settings::PolicyLocation;
 use ironmesh_config_sources::EtcdPolicy;
 
-use crate::cli::{Output, RevisionsArguments};
 use crate::resolved_settings::ResolvedSettings;
 use ironmesh_terminal::stdout::outln;
 

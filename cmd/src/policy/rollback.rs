@@ -3,6 +3,7 @@
 use ironmesh_admin::Client;
 use ironmesh_api::{RollbackRequest, RolledBack};
 use ironmesh_catalog::PolicyRecord;
+use ironmesh_command_line::{Output, RollbackArguments};
 use ironmesh_config_language::load_documents;
 use ironmesh_config_settings::PolicyLocation;
 use ironmesh_config_sources::{EtcdPolicy, PublishOutcome};
@@ -13,7 +14,6 @@ use super::check::{fail_if_rejected, views};
 use super::current_user;
 use super::push::print_outcome;
 use super::wait::{self, Change};
-use crate::cli::{Output, RollbackArguments};
 use crate::resolved_settings::ResolvedSettings;
 use ironmesh_terminal::stdout::outln;
 

@@ -4,10 +4,10 @@ use anyhow::{Context as _, bail};
 use ironmesh_admin::{Client, ClientError};
 use ironmesh_api::{LaggardView, SyncState, WaitAnswer, WaitOutcome, WaitRequest};
 use ironmesh_catalog::PolicyRevision;
+use ironmesh_command_line::{Output, WaitArguments, WaitLimits, WaitOption};
 use ironmesh_config_settings::PolicyLocation;
 use ironmesh_config_sources::load_folder;
 
-use crate::cli::{Output, WaitArguments, WaitLimits, WaitOption};
 use crate::resolved_settings::ResolvedSettings;
 use ironmesh_terminal::stdout::{out, outln};
 use ironmesh_views::proxies::nacked;

@@ -9,6 +9,7 @@ use anyhow::Context;
 use ironmesh_admin::Client;
 use ironmesh_api::{BootstrapRequest, EnrolledProxy, EnrollmentRequest, MAX_ENROLLMENTS};
 use ironmesh_catalog::{NodeMetadata, TrustDomain};
+use ironmesh_command_line::{BootstrapArguments, Output};
 use ironmesh_sidecar::{Admin, Workload, envoy};
 use ironmesh_sidecar_folder::{
     CommonFiles, EnrollmentState, NewFolder, NewProxy, create_keys, write_bootstraps,
@@ -18,7 +19,6 @@ use tokio::task::block_in_place;
 
 use super::new_proxy::{NewProxyReport, admin, node_metadata, note_to_root};
 use super::renew::renew;
-use crate::cli::{BootstrapArguments, Output};
 use crate::exit::UsageError;
 use crate::resolved_settings::ResolvedSettings;
 use ironmesh_terminal::stdout::{StdoutError, outln};

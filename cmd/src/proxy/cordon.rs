@@ -1,9 +1,9 @@
 //! `ironmesh proxy cordon`, `drain` and `uncordon`: take a proxy out of service, and return it.
 
 use ironmesh_api::{CordonChange, CordonRequest};
+use ironmesh_command_line::{CordonArguments, Output};
 use ironmesh_views::cordons::cordon_text;
 
-use crate::cli::{CordonArguments, Output};
 use crate::exit::ExitWith;
 use crate::resolved_settings::ResolvedSettings;
 use ironmesh_terminal::stdout::{out, outln};

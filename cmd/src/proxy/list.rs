@@ -1,9 +1,9 @@
 //! `ironmesh proxy list`.
 
 use ironmesh_api::ProxyQuery;
+use ironmesh_command_line::{ListArguments, OutputFormat};
 use ironmesh_views::proxies;
 
-use crate::cli::{ListArguments, OutputFormat};
 use crate::resolved_settings::ResolvedSettings;
 use ironmesh_terminal::stdout::{out, outln};
 

@@ -4,12 +4,12 @@
 use std::path::Path;
 
 use ironmesh_catalog::{NodeMetadata, ProxyId, ProxyName, ServiceName};
+use ironmesh_command_line::{ListenerArguments, Output};
 use ironmesh_sidecar::Admin;
 use ironmesh_sidecar_folder::quoted;
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::cli::{ListenerArguments, Output};
 use crate::exit::UsageError;
 use ironmesh_terminal::stdout::{StdoutError, outln};
 

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use ironmesh_agent::{RenewOutcome, RenewWhen};
+use ironmesh_command_line::Output;
 use jiff::Timestamp;
 use serde_json::json;
 
 use crate::agent::print_retry;
-use crate::cli::Output;
 use ironmesh_terminal::stdout::outln;
 
 /// Renews the certificate in `folder` if that is due, or with `force` at once.

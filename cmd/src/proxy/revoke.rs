@@ -1,9 +1,9 @@
 //! `ironmesh proxy revoke`: withdraws the identity of proxies for good.
 
 use ironmesh_api::RevokeRequest;
+use ironmesh_command_line::{Output, RevokeArguments};
 use ironmesh_views::revocation::revocation_text;
 
-use crate::cli::{Output, RevokeArguments};
 use crate::resolved_settings::ResolvedSettings;
 use ironmesh_terminal::stdout::{out, outln};
 

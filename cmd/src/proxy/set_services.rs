@@ -2,8 +2,8 @@
 
 use ironmesh_api::{ChangedServices, ServicesRequest};
 use ironmesh_catalog::ServiceName;
+use ironmesh_command_line::{Output, SetServicesArguments};
 
-use crate::cli::{Output, SetServicesArguments};
 use crate::resolved_settings::ResolvedSettings;
 use ironmesh_terminal::stdout::outln;
 

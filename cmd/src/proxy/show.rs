@@ -1,8 +1,8 @@
 //! `ironmesh proxy show`: the details of one proxy, or all its resources.
 
+use ironmesh_command_line::{Output, ShowArguments};
 use ironmesh_views::proxies::proxy_text;
 
-use crate::cli::{Output, ShowArguments};
 use crate::resolved_settings::ResolvedSettings;
 use ironmesh_terminal::stdout::{out, outln};
 

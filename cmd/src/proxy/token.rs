@@ -6,9 +6,9 @@ mod revoke;
 use std::net::IpAddr;
 
 use ironmesh_api::{CreatedTokens, TokenRequest};
+use ironmesh_command_line::{Output, OutputFormat, TokenArguments, TokenCommand};
 use ironmesh_enrollment::ControlPlaneAddress;
 
-use crate::cli::{Output, OutputFormat, TokenArguments, TokenCommand};
 use crate::resolved_settings::ResolvedSettings;
 use ironmesh_terminal::stdout::{StdoutError, outln};
 

@@ -1,8 +1,8 @@
 //! `ironmesh proxy versions`: how many proxies have which version of Envoy and of the agent.
 
+use ironmesh_command_line::{Output, VersionsArguments};
 use ironmesh_views::versions::versions_text;
 
-use crate::cli::{Output, VersionsArguments};
 use crate::resolved_settings::ResolvedSettings;
 use ironmesh_terminal::stdout::{out, outln};
 

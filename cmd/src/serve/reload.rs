@@ -2,10 +2,10 @@
 
 use anyhow::bail;
 use ironmesh_catalog::text::chain;
+use ironmesh_command_line::ConfigArgument;
 use ironmesh_config_settings::{ChangedKeys, ReloadableSettings, Settings};
 use tokio::sync::watch;
 
-use crate::cli::ConfigArgument;
 use crate::resolved_settings::ResolvedSettings;
 
 /// The settings of a running control plane, and the file that may replace a part of them.

@@ -1,9 +1,9 @@
 //! `ironmesh proxy token list`.
 
+use ironmesh_command_line::{OutputFormat, TokenListArguments};
 use ironmesh_views::tokens;
 use jiff::Timestamp;
 
-use crate::cli::{OutputFormat, TokenListArguments};
 use crate::resolved_settings::ResolvedSettings;
 use ironmesh_terminal::stdout::outln;
 

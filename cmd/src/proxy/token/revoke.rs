@@ -4,8 +4,8 @@ use ironmesh_admin::Client;
 use ironmesh_api::{RevokeTokenRequest, TokenView};
 use ironmesh_catalog::TokenId;
 use ironmesh_cert::token_id_digits;
+use ironmesh_command_line::{Output, TokenRevokeArguments};
 
-use crate::cli::{Output, TokenRevokeArguments};
 use crate::exit::UsageError;
 use crate::resolved_settings::ResolvedSettings;
 use ironmesh_terminal::stdout::outln;

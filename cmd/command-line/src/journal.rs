@@ -5,17 +5,18 @@ use clap::{Args, value_parser};
 use ironmesh_catalog::JournalKind;
 use jiff::{SignedDuration, Timestamp};
 
-use super::ConnectionArguments;
-use super::duration::duration;
+use crate::ConnectionArguments;
+use crate::duration::duration;
 
 /// The arguments of `ironmesh journal`.
 #[derive(Debug, Args)]
-pub(crate) struct JournalArguments {
+pub struct JournalArguments {
+    /// The control plane to use.
     #[command(flatten)]
-    pub(crate) config: ConnectionArguments,
+    pub config: ConnectionArguments,
     /// List the entries since this time, such as `1h` ago or `2026-11-23T07:00:00Z`
     #[arg(long, value_name = "TIME", value_parser = start)]
-    pub(crate) since: Option<JournalStart>,
+    pub since: Option<JournalStart>,
     /// List only the entries of this kind
     #[arg(
         long,
@@ -23,18 +24,18 @@ pub(crate) struct JournalArguments {
         value_parser = PossibleValuesParser::new(JournalKind::ALL.map(JournalKind::word))
             .try_map(|word| word.parse::<JournalKind>())
     )]
-    pub(crate) kind: Option<JournalKind>,
+    pub kind: Option<JournalKind>,
     /// List at most this many entries, the newest ones [default: 100, and with `--since` all]
     #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=1000))]
-    pub(crate) limit: Option<u16>,
+    pub limit: Option<u16>,
     /// Then print new entries as they are recorded, also after a restart of the control plane
     #[arg(long)]
-    pub(crate) follow: bool,
+    pub follow: bool,
 }
 
 /// The time of the first entry to list.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum JournalStart {
+pub enum JournalStart {
     /// So long ago.
     Ago(SignedDuration),
     /// At this time.

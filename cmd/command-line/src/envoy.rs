@@ -2,11 +2,11 @@
 
 use clap::Subcommand;
 
-use super::agent::AgentConfigArgument;
+use crate::agent::AgentConfigArgument;
 
 /// A command of `ironmesh envoy`.
 #[derive(Debug, Subcommand)]
-pub(crate) enum EnvoyCommand {
+pub enum EnvoyCommand {
     /// Run Envoy until SIGTERM or SIGINT: check, start, restart, hot restart and drain it
     ///
     /// SIGHUP reloads, as `ironmesh envoy reload` does. SIGTERM and SIGINT drain Envoy and end it; a second one ends

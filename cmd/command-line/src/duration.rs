@@ -7,23 +7,23 @@ use ironmesh_catalog::Silence;
 use jiff::{Span, SpanRelativeTo};
 
 /// Parses a duration; none if the text is not one, or is negative. A day has 24 hours, a week 7 days.
-pub(super) fn duration(text: &str) -> Option<Duration> {
+pub(crate) fn duration(text: &str) -> Option<Duration> {
     let span: Span = text.parse().ok()?;
     span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?.try_into().ok()
 }
 
 /// Parses the value of `--timeout`.
-pub(super) fn time_limit(text: &str) -> Result<Duration, &'static str> {
+pub(crate) fn time_limit(text: &str) -> Result<Duration, &'static str> {
     duration(text).ok_or("write a time as `60s` or `5m`")
 }
 
 /// Parses the lifetime of a token.
-pub(super) fn token_lifetime(text: &str) -> Result<Duration, String> {
+pub(crate) fn token_lifetime(text: &str) -> Result<Duration, String> {
     lifetime(text, MAX_TOKEN_TTL)
 }
 
 /// Parses the lifetime of a credential of an operator.
-pub(super) fn credential_lifetime(text: &str) -> Result<Duration, String> {
+pub(crate) fn credential_lifetime(text: &str) -> Result<Duration, String> {
     lifetime(text, MAX_CREDENTIAL_LIFETIME)
 }
 
@@ -37,7 +37,7 @@ fn lifetime(text: &str, most: u64) -> Result<Duration, String> {
 }
 
 /// Parses the length of a silence.
-pub(super) fn silence_length(text: &str) -> Result<Duration, String> {
+pub(crate) fn silence_length(text: &str) -> Result<Duration, String> {
     let most = Duration::try_from(Silence::MAX_LENGTH).unwrap_or_default();
     let allowed = Duration::from_secs(1)..=most;
     duration(text).filter(|length| allowed.contains(length)).ok_or_else(|| {

@@ -1,7 +1,11 @@
-//! The command line: commands, flags and their help texts. It parses, and runs nothing.
+//! The command line of `ironmesh`: its commands, their flags, and the help texts.
+//!
+//! It owns this declaration, which the program, its completions and its man pages share. It parses, and runs nothing: it
+//! opens no file and no connection.
 
 mod agent;
 mod cert;
+mod context;
 mod duration;
 mod envoy;
 mod finding;
@@ -23,48 +27,45 @@ use clap_complete::Shell;
 use ironmesh_catalog::{Provider, ServiceName};
 use ironmesh_terminal::explained::{self, Explained};
 
-use crate::context::{ContextName, ServerAddress};
-
-pub(crate) use agent::{AgentCommand, AgentConfigArgument, JoinArguments};
-pub(crate) use cert::{CertCommand, CertListArguments, CertStatusArguments};
-pub(crate) use envoy::EnvoyCommand;
-pub(crate) use finding::{
-    FindingCommand, FindingListArguments, SilenceArguments, UnsilenceArguments,
+pub use agent::{AgentCommand, AgentConfigArgument, JoinArguments};
+pub use cert::{CertCommand, CertListArguments, CertStatusArguments};
+pub use context::{ContextName, ServerAddress};
+pub use envoy::EnvoyCommand;
+pub use finding::{FindingCommand, FindingListArguments, SilenceArguments, UnsilenceArguments};
+pub use journal::{JournalArguments, JournalStart};
+pub use listeners::ListenerArguments;
+pub use operator::{
+    ContextAddArguments, ContextCommand, ContextNameArgument, NewCredentialArguments,
+    OperatorCommand, OperatorIssueArguments, OperatorListArguments, OperatorRequestArguments,
+    OperatorRevokeArguments, OperatorTokenArguments,
 };
-pub(crate) use journal::{JournalArguments, JournalStart};
-pub(crate) use listeners::ListenerArguments;
-pub(crate) use operator::{
-    ContextAddArguments, ContextCommand, NewCredentialArguments, OperatorCommand,
-    OperatorRequestArguments, OperatorRevokeArguments,
-};
-pub(crate) use policy::{
+pub use policy::{
     AcceptRemovalArguments, ApplyArguments, CheckArguments, ImportArguments, PlanArguments,
     PolicyCommand, PolicyExplainArguments, PullArguments, PushArguments, RevisionsArguments,
     RollbackArguments, SourceMesh, WaitArguments, WaitLimits, WaitOption,
 };
-pub(crate) use proxy::{
+pub use proxy::{
     BootstrapArguments, CordonArguments, ListArguments, ProxyCommand, RevokeArguments,
     SetServicesArguments, ShowArguments, VersionsArguments,
 };
-pub(crate) use store::{
-    StoreCommand, StoreExportArguments, StoreImportArguments, StoreInitArguments,
-};
-pub(crate) use token::{TokenArguments, TokenCommand, TokenListArguments, TokenRevokeArguments};
+pub use store::{StoreCommand, StoreExportArguments, StoreImportArguments, StoreInitArguments};
+pub use token::{TokenArguments, TokenCommand, TokenListArguments, TokenRevokeArguments};
 
 /// Run and operate a service mesh of Envoy sidecars on virtual machines and bare metal
 #[derive(Debug, Parser)]
 #[command(name = "ironmesh", version, arg_required_else_help = true)]
-pub(crate) struct Cli {
+pub struct Cli {
     /// Print results as text or JSON; `proxy list`, `proxy token list` and `cert list` also as a wide table
     #[arg(short, long, global = true, value_enum, default_value_t = OutputFormat::Text)]
-    pub(crate) output: OutputFormat,
+    pub output: OutputFormat,
+    /// The command to run.
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub command: Command,
 }
 
 impl Cli {
     /// Parses the command line. Ends the process if it requests help or is invalid.
-    pub(crate) fn read() -> Self {
+    pub fn read() -> Self {
         let cli = Self::try_parse().unwrap_or_else(|error| without_hidden(error).exit());
         let is_list = match &cli.command {
             Command::Proxy(ProxyCommand::List(_)) | Command::Cert(CertCommand::List(_)) => true,
@@ -101,7 +102,7 @@ fn without_hidden(mut error: clap::Error) -> clap::Error {
 
 /// The format of results, as the command line names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum OutputFormat {
+pub enum OutputFormat {
     /// Tables and lines for people
     Text,
     /// Tables with all columns, wider than 80 characters
@@ -112,7 +113,7 @@ pub(crate) enum OutputFormat {
 
 /// The format of results, for commands without wide tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Output {
+pub enum Output {
     /// Tables and lines for people.
     Text,
     /// JSON for scripts.
@@ -130,7 +131,7 @@ impl From<OutputFormat> for Output {
 
 /// A top-level command.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub enum Command {
     /// Run the control plane
     Serve(ServeArguments),
     /// Show the health of the mesh, problems first
@@ -195,41 +196,43 @@ const SETTINGS_VARIABLE: &str = "IRONMESH_CONFIG";
 
 /// The flag that names the settings file.
 #[derive(Debug, Args)]
-pub(crate) struct ConfigArgument {
+pub struct ConfigArgument {
     /// Read settings from this file [default: /etc/ironmesh/ironmesh.toml, if it exists]
     #[arg(long, value_name = "FILE", env = SETTINGS_VARIABLE)]
-    pub(crate) config: Option<PathBuf>,
+    pub config: Option<PathBuf>,
 }
 
 /// The flags that choose a control plane.
 #[derive(Debug, Args)]
-pub(crate) struct ConnectionArguments {
+pub struct ConnectionArguments {
+    /// The settings file.
     #[command(flatten)]
-    pub(crate) settings: ConfigArgument,
+    pub settings: ConfigArgument,
     // (The variables are read in `context.rs`: a flag beats each of them, also the variable of another flag.)
     /// Use the control plane of this context; `local` is this machine's [env: IRONMESH_CONTEXT] [default: the one of
     /// `context use`]
     #[arg(long, value_name = "NAME")]
-    pub(crate) context: Option<ContextName>,
+    pub context: Option<ContextName>,
     /// Connect to this control plane instead of those of the context [env: IRONMESH_SERVER]
     #[arg(long, value_name = "HOST:PORT")]
-    pub(crate) server: Option<ServerAddress>,
+    pub server: Option<ServerAddress>,
 }
 
 /// The arguments of `ironmesh serve`.
 #[derive(Debug, Args)]
-pub(crate) struct ServeArguments {
+pub struct ServeArguments {
+    /// The settings file.
     #[command(flatten)]
-    pub(crate) config: ConfigArgument,
+    pub config: ConfigArgument,
     /// Read policy from this folder instead of the source in the settings [default: /etc/ironmesh/policy]
     #[arg(long, value_name = "DIR")]
-    pub(crate) policy: Option<PathBuf>,
+    pub policy: Option<PathBuf>,
     /// Start before this provider answers; services without a second provider have no endpoints until it does
     #[arg(long, value_name = "SOURCE", value_parser = external_provider())]
-    pub(crate) without: Vec<Provider>,
+    pub without: Vec<Provider>,
     /// Accept a store in etcd that is older than what this control plane had: later revocations and enrollments are lost
     #[arg(long)]
-    pub(crate) accept_older_store: bool,
+    pub accept_older_store: bool,
 }
 
 /// Parses the name of an external provider, which may be unreachable when the control plane starts.
@@ -243,7 +246,7 @@ fn external_provider() -> impl TypedValueParser<Value = Provider> {
 
 /// A command of `ironmesh provider`.
 #[derive(Debug, Subcommand)]
-pub(crate) enum ProviderCommand {
+pub enum ProviderCommand {
     /// Test the Azure provider
     #[command(subcommand)]
     Azure(AzureCommand),
@@ -251,7 +254,7 @@ pub(crate) enum ProviderCommand {
 
 /// A command of `ironmesh provider azure`.
 #[derive(Debug, Subcommand)]
-pub(crate) enum AzureCommand {
+pub enum AzureCommand {
     /// Query Azure once, as policy requires; print each call, its answer and the endpoints found
     ///
     /// The command changes nothing and needs no control plane.
@@ -262,93 +265,97 @@ pub(crate) enum AzureCommand {
 
 /// The arguments of `ironmesh provider azure test`.
 #[derive(Debug, Args)]
-pub(crate) struct AzureTestArguments {
+pub struct AzureTestArguments {
+    /// The settings file.
     #[command(flatten)]
-    pub(crate) config: ConfigArgument,
+    pub config: ConfigArgument,
     /// Read policy from this folder or file instead of the source in the settings
     #[arg(long, value_name = "PATH")]
-    pub(crate) policy: Option<PathBuf>,
+    pub policy: Option<PathBuf>,
     /// Query only for this service; may be repeated [default: all services that use Azure]
     #[arg(long = "service", value_name = "NS/NAME")]
-    pub(crate) services: Vec<ServiceName>,
+    pub services: Vec<ServiceName>,
 }
 
 /// The arguments of `ironmesh status`.
 #[derive(Debug, Args)]
-pub(crate) struct StatusArguments {
+pub struct StatusArguments {
+    /// The control plane to use.
     #[command(flatten)]
-    pub(crate) config: ConnectionArguments,
+    pub config: ConnectionArguments,
 }
 
 /// The arguments of `ironmesh demo`.
 #[derive(Debug, Args)]
-pub(crate) struct DemoArguments {
+pub struct DemoArguments {
     /// Run all steps once without interaction; fail unless real responses confirm each step
     #[arg(long)]
-    pub(crate) check: bool,
+    pub check: bool,
 }
 
 /// The arguments of the hidden command `demo-child`.
 #[derive(Debug, Args)]
-pub(crate) struct DemoChildArguments {
+pub struct DemoChildArguments {
     /// Die with this process
     #[arg(long, value_name = "PID")]
-    pub(crate) parent: i32,
+    pub parent: i32,
     /// Become this program, with these arguments
     #[arg(last = true, required = true)]
-    pub(crate) command: Vec<OsString>,
+    pub command: Vec<OsString>,
 }
 
 /// The arguments of the hidden command `demo-caretaker`.
 #[derive(Debug, Args)]
-pub(crate) struct DemoCaretakerArguments {
+pub struct DemoCaretakerArguments {
     /// Create the demo's folder in this folder
-    pub(crate) parent: PathBuf,
+    pub parent: PathBuf,
 }
 
 /// The arguments of `ironmesh completions`.
 #[derive(Debug, Args)]
-pub(crate) struct CompletionsArguments {
+pub struct CompletionsArguments {
     /// Print completions for this shell
     #[arg(value_name = "SHELL")]
-    pub(crate) shell: Shell,
+    pub shell: Shell,
 }
 
 /// The arguments of `ironmesh man`.
 #[derive(Debug, Args)]
-pub(crate) struct ManArguments {
+pub struct ManArguments {
     /// Write a page for each command into this folder, instead of printing the first page
     #[arg(long, value_name = "DIR")]
-    pub(crate) out: Option<PathBuf>,
+    pub out: Option<PathBuf>,
 }
 
 /// The arguments of `ironmesh explain`.
 #[derive(Debug, Args)]
-pub(crate) struct ExplainArguments {
+pub struct ExplainArguments {
     /// Explain this code; the letters `IM` and leading zeros are optional
     #[arg(value_name = "CODE", value_parser = explained::code)]
-    pub(crate) code: Explained,
+    pub code: Explained,
 }
 
 /// The arguments of `ironmesh endpoints`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
-pub(crate) struct EndpointsArguments {
+pub struct EndpointsArguments {
+    /// The command to run.
     #[command(subcommand)]
-    pub(crate) command: Option<EndpointsCommand>,
+    pub command: Option<EndpointsCommand>,
+    /// The control plane to use.
     #[command(flatten)]
-    pub(crate) config: ConnectionArguments,
+    pub config: ConnectionArguments,
     /// List the endpoints of this service only [default: all services]
     #[arg(value_name = "NS/SERVICE")]
-    pub(crate) service: Option<ServiceName>,
+    pub service: Option<ServiceName>,
     /// Watch for changes: redraw the table on a terminal, otherwise print a line for each change
     #[arg(long)]
-    pub(crate) watch: bool,
+    pub watch: bool,
 }
 
 /// A command of `ironmesh endpoints`.
 #[derive(Debug, Subcommand)]
-pub(crate) enum EndpointsCommand {
+pub enum EndpointsCommand {
     /// Accept a held-back endpoint removal
     ///
     /// The control plane holds a removal back if a provider loses many endpoints of a service at once.
@@ -357,12 +364,13 @@ pub(crate) enum EndpointsCommand {
 
 /// The arguments of `ironmesh endpoints accept`.
 #[derive(Debug, Args)]
-pub(crate) struct AcceptArguments {
+pub struct AcceptArguments {
+    /// The control plane to use.
     #[command(flatten)]
-    pub(crate) config: ConnectionArguments,
+    pub config: ConnectionArguments,
     /// Accept the endpoints that providers report for this service now
     #[arg(value_name = "NS/SERVICE")]
-    pub(crate) service: ServiceName,
+    pub service: ServiceName,
 }
 
 #[cfg(test)]

@@ -8,11 +8,11 @@ use ironmesh_agent::SETTINGS_FILE;
 use ironmesh_catalog::ProxyName;
 use ironmesh_enrollment::{CaHash, ControlPlaneAddress, MetadataService};
 
-use super::listeners::ListenerArguments;
+use crate::listeners::ListenerArguments;
 
 /// A command of `ironmesh agent`.
 #[derive(Debug, Subcommand)]
-pub(crate) enum AgentCommand {
+pub enum AgentCommand {
     /// Enroll this machine: write its key, certificate and Envoy bootstrap
     ///
     /// The key is made on this machine and never leaves it. `ironmesh proxy token` prints a one-time token, the CA hash
@@ -35,41 +35,42 @@ pub(crate) enum AgentCommand {
 
 /// The flag that names the settings file of the machine.
 #[derive(Debug, Args)]
-pub(crate) struct AgentConfigArgument {
+pub struct AgentConfigArgument {
     /// Read settings from this file
     #[arg(long, value_name = "FILE", env = "IRONMESH_AGENT_CONFIG", default_value = SETTINGS_FILE)]
-    pub(crate) config: PathBuf,
+    pub config: PathBuf,
 }
 
 /// The arguments of `ironmesh agent join`.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("proof").args(["token_file", "azure"]).required(true))]
-pub(crate) struct JoinArguments {
+pub struct JoinArguments {
     /// Enroll with the control plane at this address; further replicas may follow. The default port is 15129
     #[arg(value_name = "https://HOST:PORT", required = true)]
-    pub(crate) control_plane: Vec<ControlPlaneAddress>,
+    pub control_plane: Vec<ControlPlaneAddress>,
     /// Read the token from this file, or from stdin if it is `-`
     #[arg(long, value_name = "FILE")]
-    pub(crate) token_file: Option<PathBuf>,
+    pub token_file: Option<PathBuf>,
     /// Prove by Azure's attested document which machine this is, instead of by a token
     #[arg(long)]
-    pub(crate) azure: bool,
+    pub azure: bool,
     /// For tests: a stand-in of Azure's metadata service on this machine
     #[arg(long, value_name = "URL", requires = "azure", hide = true)]
-    pub(crate) azure_metadata: Option<MetadataService>,
+    pub azure_metadata: Option<MetadataService>,
     /// Trust the control plane whose CA has this hash; may be repeated while the CA is rotated
     #[arg(long = "ca-hash", value_name = "sha256:HEX", required = true)]
-    pub(crate) ca_hashes: Vec<CaHash>,
+    pub ca_hashes: Vec<CaHash>,
     /// Write this folder, which must not exist yet
     #[arg(long, value_name = "DIR")]
-    pub(crate) out: PathBuf,
+    pub out: PathBuf,
     /// Receive mesh traffic at this address, which the token must allow or Azure must show [default: the address from which the control
     /// plane sees this machine]
     #[arg(long, value_name = "IP")]
-    pub(crate) address: Option<IpAddr>,
+    pub address: Option<IpAddr>,
     /// Name the proxy, for display [default: SERVICE-N]
     #[arg(long, value_name = "NAME")]
-    pub(crate) name: Option<ProxyName>,
+    pub name: Option<ProxyName>,
+    /// The machine's own listeners.
     #[command(flatten)]
-    pub(crate) listeners: ListenerArguments,
+    pub listeners: ListenerArguments,
 }

@@ -7,12 +7,12 @@ use ironmesh_catalog::SilenceId;
 use ironmesh_terminal::explained::{self, Explained};
 use jiff::Timestamp;
 
-use super::ConfigArgument;
-use super::duration::silence_length;
+use crate::ConfigArgument;
+use crate::duration::silence_length;
 
 /// A command of `ironmesh finding`.
 #[derive(Debug, Subcommand)]
-pub(crate) enum FindingCommand {
+pub enum FindingCommand {
     /// List the active findings of the mesh, errors first, and the active silences
     List(FindingListArguments),
     /// Silence findings for a while, with a reason
@@ -26,42 +26,45 @@ pub(crate) enum FindingCommand {
 
 /// The arguments of `ironmesh finding list`.
 #[derive(Debug, Args)]
-pub(crate) struct FindingListArguments {
+pub struct FindingListArguments {
+    /// The settings file.
     #[command(flatten)]
-    pub(crate) config: ConfigArgument,
+    pub config: ConfigArgument,
 }
 
 /// The arguments of `ironmesh finding silence`.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("end").required(true).args(["length", "until"])))]
-pub(crate) struct SilenceArguments {
+pub struct SilenceArguments {
+    /// The settings file.
     #[command(flatten)]
-    pub(crate) config: ConfigArgument,
+    pub config: ConfigArgument,
     /// Silence the findings with this code, such as `IM0734`
     #[arg(value_name = "CODE", value_parser = explained::code)]
-    pub(crate) code: Explained,
+    pub code: Explained,
     /// Silence only those about this object, such as `proxy:NAME` or `service:NS/NAME` [default: all with the code]
     #[arg(long, value_name = "OBJECT")]
-    pub(crate) object: Option<String>,
+    pub object: Option<String>,
     /// Show this reason beside the findings
     #[arg(long, value_name = "TEXT")]
-    pub(crate) reason: String,
+    pub reason: String,
     /// End the silence after this time, such as `2h` or `7d`, at most 90 days
     #[arg(long = "for", value_name = "TIME", value_parser = silence_length)]
-    pub(crate) length: Option<Duration>,
+    pub length: Option<Duration>,
     /// End the silence at this time, such as `2026-11-23T07:00:00Z`
     #[arg(long, value_name = "TIME", value_parser = end)]
-    pub(crate) until: Option<Timestamp>,
+    pub until: Option<Timestamp>,
 }
 
 /// The arguments of `ironmesh finding unsilence`.
 #[derive(Debug, Args)]
-pub(crate) struct UnsilenceArguments {
+pub struct UnsilenceArguments {
+    /// The settings file.
     #[command(flatten)]
-    pub(crate) config: ConfigArgument,
+    pub config: ConfigArgument,
     /// Remove the silence with this id, 8 digits, as `ironmesh finding list` shows it
     #[arg(value_name = "ID")]
-    pub(crate) id: SilenceId,
+    pub id: SilenceId,
 }
 
 /// Parses the value of `--until`.

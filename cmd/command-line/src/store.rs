@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::{ConfigArgument, ConnectionArguments};
+use crate::{ConfigArgument, ConnectionArguments};
 
 /// A command of `ironmesh store`.
 #[derive(Debug, Subcommand)]
-pub(crate) enum StoreCommand {
+pub enum StoreCommand {
     /// Create the key-encryption key, and the store of a new mesh in etcd, unless they exist
     ///
     /// With an embedded store it copies the key that the state folder has from an earlier start, or creates one for a
@@ -35,33 +35,36 @@ pub(crate) enum StoreCommand {
 
 /// The arguments of `ironmesh store export`.
 #[derive(Debug, Args)]
-pub(crate) struct StoreExportArguments {
+pub struct StoreExportArguments {
+    /// The control plane to use.
     #[command(flatten)]
-    pub(crate) config: ConnectionArguments,
+    pub config: ConnectionArguments,
     /// The file, which must not exist
     #[arg(value_name = "FILE")]
-    pub(crate) file: PathBuf,
+    pub file: PathBuf,
     /// Open the store directly, while no control plane runs with this state folder
     #[arg(long)]
-    pub(crate) offline: bool,
+    pub offline: bool,
 }
 
 /// The arguments of `ironmesh store import`.
 #[derive(Debug, Args)]
-pub(crate) struct StoreImportArguments {
+pub struct StoreImportArguments {
+    /// The settings file.
     #[command(flatten)]
-    pub(crate) config: ConfigArgument,
+    pub config: ConfigArgument,
     /// The file that `ironmesh store export` has written
     #[arg(value_name = "FILE")]
-    pub(crate) file: PathBuf,
+    pub file: PathBuf,
 }
 
 /// The arguments of `ironmesh store init`.
 #[derive(Debug, Args)]
-pub(crate) struct StoreInitArguments {
+pub struct StoreInitArguments {
+    /// The settings file.
     #[command(flatten)]
-    pub(crate) config: ConfigArgument,
+    pub config: ConfigArgument,
     /// Write the key to this file, for its owner alone [default with a store in etcd: that of the settings]
     #[arg(long, value_name = "FILE")]
-    pub(crate) key_file: Option<PathBuf>,
+    pub key_file: Option<PathBuf>,
 }

@@ -8,12 +8,12 @@ use clap::{Args, Subcommand, ValueEnum};
 use ironmesh_api::MAX_REASON;
 use ironmesh_catalog::{OutsideAuthority, ServiceAccount, ServiceName};
 
-use super::duration::time_limit;
-use super::{ConfigArgument, ConnectionArguments};
+use crate::duration::time_limit;
+use crate::{ConfigArgument, ConnectionArguments};
 
 /// A command of `ironmesh policy`.
 #[derive(Debug, Subcommand)]
-pub(crate) enum PolicyCommand {
+pub enum PolicyCommand {
     /// Check a policy folder and print all findings
     ///
     /// Exits with 0 if the policy is accepted, and with 3 if it is rejected.
@@ -70,21 +70,21 @@ pub(crate) enum PolicyCommand {
 
 /// The arguments of `ironmesh policy import`.
 #[derive(Debug, Args)]
-pub(crate) struct ImportArguments {
+pub struct ImportArguments {
     /// Read these YAML files; `-` reads stdin
     #[arg(value_name = "FILE", required = true)]
-    pub(crate) files: Vec<PathBuf>,
+    pub files: Vec<PathBuf>,
     /// Interpret ambiguous resources as this mesh enforced them; required only if the input has such resources
     #[arg(long, value_enum, value_name = "MESH")]
-    pub(crate) from: Option<SourceMesh>,
+    pub from: Option<SourceMesh>,
     /// Write this file, which must not exist yet [default: stdout]
     #[arg(long, value_name = "FILE")]
-    pub(crate) out: Option<PathBuf>,
+    pub out: Option<PathBuf>,
 }
 
 /// The mesh whose rules applied to imported resources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum SourceMesh {
+pub enum SourceMesh {
     /// The SMI specification: `pathRegex` is anchored at the beginning; a rule without `matches` allows its whole
     /// group
     Smi,
@@ -94,176 +94,190 @@ pub(crate) enum SourceMesh {
 
 /// The arguments of `ironmesh policy check`.
 #[derive(Debug, Args)]
-pub(crate) struct CheckArguments {
+pub struct CheckArguments {
+    /// The settings file.
     #[command(flatten)]
-    pub(crate) config: ConfigArgument,
+    pub config: ConfigArgument,
     /// Check this policy folder or file
-    pub(crate) path: PathBuf,
+    pub path: PathBuf,
     /// Also validate the compiled resources with this Envoy binary, in `--mode validate`
     #[arg(long, value_name = "BIN")]
-    pub(crate) envoy: Option<PathBuf>,
+    pub envoy: Option<PathBuf>,
 }
 
 /// The arguments of `ironmesh policy plan`.
 #[derive(Debug, Args)]
-pub(crate) struct PlanArguments {
+pub struct PlanArguments {
+    /// The control plane to use.
     #[command(flatten)]
-    pub(crate) config: ConnectionArguments,
+    pub config: ConnectionArguments,
     /// Predict the effect of this policy folder or file
-    pub(crate) path: PathBuf,
+    pub path: PathBuf,
     /// First validate the compiled resources with this Envoy binary, in `--mode validate`
     #[arg(long, value_name = "BIN")]
-    pub(crate) envoy: Option<PathBuf>,
+    pub envoy: Option<PathBuf>,
     /// Compare with this policy folder or file instead of the active policy of a control plane
     #[arg(long, value_name = "PATH")]
-    pub(crate) offline: Option<PathBuf>,
+    pub offline: Option<PathBuf>,
     /// Also print the changed fields of each resource, without private keys
     #[arg(long)]
-    pub(crate) resources: bool,
+    pub resources: bool,
     /// Exit with 5 if the policy would change anything
     #[arg(long)]
-    pub(crate) detailed_exitcode: bool,
+    pub detailed_exitcode: bool,
 }
 
 /// The arguments of `ironmesh policy explain`.
 #[derive(Debug, Args)]
-pub(crate) struct PolicyExplainArguments {
+pub struct PolicyExplainArguments {
+    /// The control plane to use.
     #[command(flatten)]
-    pub(crate) config: ConnectionArguments,
+    pub config: ConnectionArguments,
     /// Call as this service account
     #[arg(long, value_name = "NS/ACCOUNT", required_unless_present = "from_outside")]
-    pub(crate) from: Option<ServiceAccount>,
+    pub from: Option<ServiceAccount>,
     /// Call from outside the mesh, with this address or this certificate name; repeat to give both
     #[arg(long, value_name = "ADDRESS|NAME", conflicts_with_all = ["from", "to_host"])]
-    pub(crate) from_outside: Vec<String>,
+    pub from_outside: Vec<String>,
     /// Call this service
     #[arg(long, value_name = "NS/SERVICE", required_unless_present = "to_host")]
-    pub(crate) to: Option<ServiceName>,
+    pub to: Option<ServiceName>,
     /// Call this host or address outside the mesh
     #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["to", "port"])]
-    pub(crate) to_host: Option<OutsideAuthority>,
+    pub to_host: Option<OutsideAuthority>,
     /// Call this port of the service [default: its only port, or 80]
     #[arg(long, value_name = "N")]
-    pub(crate) port: Option<u16>,
+    pub port: Option<u16>,
     /// Send this method [default: GET, if a path or a header is given]
     #[arg(long)]
-    pub(crate) method: Option<String>,
+    pub method: Option<String>,
     /// Request this path, with or without a query [default: /, if a method or a header is given]
     #[arg(long)]
-    pub(crate) path: Option<String>,
+    pub path: Option<String>,
     /// Send this header; may be repeated [default for host: the service's own name]
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
-    pub(crate) headers: Vec<(String, String)>,
+    pub headers: Vec<(String, String)>,
     /// Evaluate this policy folder or file instead of a control plane; endpoints are then unknown
     #[arg(long, value_name = "PATH")]
-    pub(crate) offline: Option<PathBuf>,
+    pub offline: Option<PathBuf>,
 }
 
 /// The arguments of `ironmesh policy apply`.
 #[derive(Debug, Args)]
-pub(crate) struct ApplyArguments {
+pub struct ApplyArguments {
+    /// The control plane to use.
     #[command(flatten)]
-    pub(crate) config: ConnectionArguments,
+    pub config: ConnectionArguments,
     /// Apply this policy folder or file
     #[arg(value_name = "DIR")]
-    pub(crate) path: PathBuf,
+    pub path: PathBuf,
     /// Store this reason with the release
     #[arg(long, value_name = "TEXT", value_parser = message)]
-    pub(crate) message: Option<String>,
+    pub message: Option<String>,
+    /// Whether to wait for the proxies.
     #[command(flatten)]
-    pub(crate) wait: WaitOption,
+    pub wait: WaitOption,
 }
 
 /// The arguments of `ironmesh policy push`.
 #[derive(Debug, Args)]
-pub(crate) struct PushArguments {
+pub struct PushArguments {
+    /// The control plane to use.
     #[command(flatten)]
-    pub(crate) config: ConnectionArguments,
+    pub config: ConnectionArguments,
     /// Push this policy folder or file
-    pub(crate) path: PathBuf,
+    pub path: PathBuf,
     /// Store this reason with the revision
     #[arg(long, value_name = "TEXT", value_parser = message)]
-    pub(crate) message: Option<String>,
+    pub message: Option<String>,
     /// Push only if this is the current revision in etcd
     #[arg(long, value_name = "REV", value_parser = NonEmptyStringValueParser::new())]
-    pub(crate) expect: Option<String>,
+    pub expect: Option<String>,
+    /// Whether to wait for the proxies.
     #[command(flatten)]
-    pub(crate) wait: WaitOption,
+    pub wait: WaitOption,
 }
 
 /// The arguments of `ironmesh policy pull`.
 #[derive(Debug, Args)]
-pub(crate) struct PullArguments {
+pub struct PullArguments {
+    /// The settings file.
     #[command(flatten)]
-    pub(crate) config: ConfigArgument,
+    pub config: ConfigArgument,
     /// Write this folder, which must not exist yet or be empty
-    pub(crate) path: PathBuf,
+    pub path: PathBuf,
     /// Pull this kept revision [default: the current one]
     #[arg(long, value_name = "REV")]
-    pub(crate) revision: Option<String>,
+    pub revision: Option<String>,
 }
 
 /// The arguments of `ironmesh policy revisions`.
 #[derive(Debug, Args)]
-pub(crate) struct RevisionsArguments {
+pub struct RevisionsArguments {
+    /// The control plane to use.
     #[command(flatten)]
-    pub(crate) config: ConnectionArguments,
+    pub config: ConnectionArguments,
 }
 
 /// The arguments of `ironmesh policy accept`.
 #[derive(Debug, Args)]
-pub(crate) struct AcceptRemovalArguments {
+pub struct AcceptRemovalArguments {
+    /// The control plane to use.
     #[command(flatten)]
-    pub(crate) config: ConnectionArguments,
+    pub config: ConnectionArguments,
     /// Activate only this revision, given in full or by its first characters [default: the held-back revision]
     #[arg(value_name = "REV")]
-    pub(crate) revision: Option<String>,
+    pub revision: Option<String>,
 }
 
 /// The arguments of `ironmesh policy rollback`.
 #[derive(Debug, Args)]
-pub(crate) struct RollbackArguments {
+pub struct RollbackArguments {
+    /// The control plane to use.
     #[command(flatten)]
-    pub(crate) config: ConnectionArguments,
+    pub config: ConnectionArguments,
     /// Roll back to this revision, given in full or by unique first characters
     #[arg(value_name = "REV")]
-    pub(crate) revision: String,
+    pub revision: String,
     /// Roll back only if this revision is active (in etcd: current), given in full or by its first characters
     #[arg(long, value_name = "REV", value_parser = NonEmptyStringValueParser::new())]
-    pub(crate) expect: Option<String>,
+    pub expect: Option<String>,
     /// Store this reason with the rollback
     #[arg(long, value_name = "TEXT", value_parser = message)]
-    pub(crate) message: Option<String>,
+    pub message: Option<String>,
+    /// Whether to wait for the proxies.
     #[command(flatten)]
-    pub(crate) wait: WaitOption,
+    pub wait: WaitOption,
 }
 
 /// The arguments of `ironmesh policy wait`.
 #[derive(Debug, Args)]
-pub(crate) struct WaitArguments {
+pub struct WaitArguments {
+    /// The control plane to use.
     #[command(flatten)]
-    pub(crate) config: ConnectionArguments,
+    pub config: ConnectionArguments,
     /// Wait for this revision, given in full or by first characters [default: the active one]
     #[arg(long, value_name = "REV")]
-    pub(crate) revision: Option<String>,
+    pub revision: Option<String>,
+    /// How long to wait.
     #[command(flatten)]
-    pub(crate) limits: WaitLimits,
+    pub limits: WaitLimits,
 }
 
 /// How long to wait, and for which proxies.
 #[derive(Debug, Clone, Copy, Args)]
-pub(crate) struct WaitLimits {
+pub struct WaitLimits {
     /// Wait this long at most
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time_limit)]
-    pub(crate) timeout: Duration,
+    pub timeout: Duration,
     /// Wait for disconnected proxies, too
     #[arg(long)]
-    pub(crate) include_disconnected: bool,
+    pub include_disconnected: bool,
 }
 
 /// Whether a command that changes policy waits until the change is synced.
 #[derive(Debug, Clone, Copy, Args)]
-pub(crate) struct WaitOption {
+pub struct WaitOption {
     /// Wait until every proxy that the revision touches has ACKed it
     #[arg(long)]
     wait: bool,
@@ -277,7 +291,7 @@ pub(crate) struct WaitOption {
 
 impl WaitOption {
     /// The limits of the wait, if there is to be one.
-    pub(crate) fn limits(self) -> Option<WaitLimits> {
+    pub fn limits(self) -> Option<WaitLimits> {
         let Self { wait, timeout, include_disconnected } = self;
         wait.then_some(WaitLimits { timeout, include_disconnected })
     }

@@ -4,11 +4,11 @@ use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, Subcommand};
 use ironmesh_api::CertificateKind;
 
-use super::ConnectionArguments;
+use crate::ConnectionArguments;
 
 /// A command of `ironmesh cert`.
 #[derive(Debug, Subcommand)]
-pub(crate) enum CertCommand {
+pub enum CertCommand {
     /// List the certificates of the mesh: their state, age, expiry and use
     List(CertListArguments),
     /// Show the certificates that need attention, then a summary of each kind
@@ -19,9 +19,10 @@ pub(crate) enum CertCommand {
 
 /// The arguments of `ironmesh cert list`.
 #[derive(Debug, Args)]
-pub(crate) struct CertListArguments {
+pub struct CertListArguments {
+    /// The control plane to use.
     #[command(flatten)]
-    pub(crate) config: ConnectionArguments,
+    pub config: ConnectionArguments,
     /// List only the certificates of this kind
     #[arg(
         long,
@@ -32,12 +33,13 @@ pub(crate) struct CertListArguments {
                 kind.ok_or("unknown kind")
             })
     )]
-    pub(crate) kind: Option<CertificateKind>,
+    pub kind: Option<CertificateKind>,
 }
 
 /// The arguments of `ironmesh cert status`.
 #[derive(Debug, Args)]
-pub(crate) struct CertStatusArguments {
+pub struct CertStatusArguments {
+    /// The control plane to use.
     #[command(flatten)]
-    pub(crate) config: ConnectionArguments,
+    pub config: ConnectionArguments,
 }

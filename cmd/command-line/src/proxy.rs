@@ -9,13 +9,13 @@ use ironmesh_api::ProxyFilter;
 use ironmesh_catalog::{DriverName, Locality, ProxyName, ServiceName};
 use uuid::Uuid;
 
-use super::ConnectionArguments;
-use super::listeners::ListenerArguments;
-use super::token::TokenArguments;
+use crate::ConnectionArguments;
+use crate::listeners::ListenerArguments;
+use crate::token::TokenArguments;
 
 /// A command of `ironmesh proxy`.
 #[derive(Debug, Subcommand)]
-pub(crate) enum ProxyCommand {
+pub enum ProxyCommand {
     /// Enroll a proxy: write its key, certificate and Envoy bootstrap
     Bootstrap(Box<BootstrapArguments>),
     /// List the enrolled proxies, with their NACKs and findings
@@ -43,44 +43,46 @@ pub(crate) enum ProxyCommand {
 #[command(override_usage = "\
     ironmesh proxy bootstrap [OPTIONS] --service <NS/NAME> --address <IP> --out <DIR>\n       \
     ironmesh proxy bootstrap --renew <DIR> [--force]")]
-pub(crate) struct BootstrapArguments {
+pub struct BootstrapArguments {
+    /// The control plane to use.
     #[command(flatten)]
-    pub(crate) config: ConnectionArguments,
+    pub config: ConnectionArguments,
     /// Serve this service; may be repeated. The proxy calls as the account of the first
     #[arg(long = "service", value_name = "NS/NAME", required_unless_present = "renew")]
-    pub(crate) services: Vec<ServiceName>,
+    pub services: Vec<ServiceName>,
     /// Name the proxy, for people, such as by its hostname [default: SERVICE-N, with the lowest free number]
     #[arg(long, value_name = "NAME", conflicts_with = "count")]
-    pub(crate) name: Option<ProxyName>,
+    pub name: Option<ProxyName>,
     /// Receive mesh traffic at this address; with --count, the first address of consecutive ones
     #[arg(long, value_name = "IP", required_unless_present = "renew")]
-    pub(crate) address: Option<IpAddr>,
+    pub address: Option<IpAddr>,
+    /// The machine's own listeners.
     #[command(flatten)]
-    pub(crate) listeners: ListenerArguments,
+    pub listeners: ListenerArguments,
     /// Match endpoints at this further address, such as the private address behind a NAT; may be repeated
     #[arg(long = "known-as", value_name = "IP", conflicts_with = "count")]
-    pub(crate) known_as: Vec<IpAddr>,
+    pub known_as: Vec<IpAddr>,
     /// Match endpoints of the Azure virtual machine with this `vmId`
     #[arg(long, value_name = "UUID", conflicts_with = "count")]
-    pub(crate) azure_vm_id: Option<Uuid>,
+    pub azure_vm_id: Option<Uuid>,
     /// Label its endpoints for selection by policy, such as `version=v2`; may be repeated
     #[arg(long = "label", value_name = "NAME=WORD", value_parser = label)]
-    pub(crate) labels: Vec<(String, String)>,
+    pub labels: Vec<(String, String)>,
     /// Set its locality, such as `eu/eu-1`, for locality-aware load balancing
     #[arg(long, value_name = "REGION[/ZONE[/SUB-ZONE]]")]
-    pub(crate) locality: Option<Locality>,
+    pub locality: Option<Locality>,
     /// Run this sidecar on the machine, such as `envoy` [default: `sidecar.class` of the control plane's settings]
     #[arg(long, value_name = "CLASS")]
-    pub(crate) sidecar: Option<DriverName>,
+    pub sidecar: Option<DriverName>,
     /// Enroll with a new certificate authority that existing proxies reject (IM0704)
     #[arg(long)]
-    pub(crate) new_authority: bool,
+    pub new_authority: bool,
     /// Write this folder, which must not exist yet
     #[arg(long, value_name = "DIR", required_unless_present = "renew")]
-    pub(crate) out: Option<PathBuf>,
+    pub out: Option<PathBuf>,
     /// Enroll this many proxies, each in its own folder below DIR: 0001, 0002 and so on
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=MAX_COUNT))]
-    pub(crate) count: Option<u32>,
+    pub count: Option<u32>,
     /// Renew the certificate in this folder if that is due, on the proxy's machine; needs no other option
     #[arg(
         long,
@@ -88,10 +90,10 @@ pub(crate) struct BootstrapArguments {
         conflicts_with_all = ["services", "name", "address", "known_as", "azure_vm_id", "labels", "locality",
             "sidecar", "new_authority", "out", "count", "ListenerArguments"]
     )]
-    pub(crate) renew: Option<PathBuf>,
+    pub renew: Option<PathBuf>,
     /// With `--renew`: renew although it is not due yet
     #[arg(long, requires = "renew")]
-    pub(crate) force: bool,
+    pub force: bool,
 }
 
 /// The most proxies that one command may enroll: twice the number that one control plane serves.
@@ -99,84 +101,90 @@ const MAX_COUNT: i64 = 20_000;
 
 /// The arguments of `ironmesh proxy list`.
 #[derive(Debug, Args)]
-pub(crate) struct ListArguments {
+pub struct ListArguments {
+    /// The control plane to use.
     #[command(flatten)]
-    pub(crate) config: ConnectionArguments,
+    pub config: ConnectionArguments,
     /// List only the proxies that serve this service
     #[arg(long, value_name = "NS/NAME")]
-    pub(crate) service: Option<ServiceName>,
+    pub service: Option<ServiceName>,
     /// List only the proxies in this state
     #[arg(long, value_parser = proxy_states())]
-    pub(crate) state: Option<ProxyFilter>,
+    pub state: Option<ProxyFilter>,
     /// List at most this many proxies
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
-    pub(crate) limit: Option<u32>,
+    pub limit: Option<u32>,
 }
 
 /// The arguments of `ironmesh proxy show`.
 #[derive(Debug, Args)]
-pub(crate) struct ShowArguments {
+pub struct ShowArguments {
+    /// The control plane to use.
     #[command(flatten)]
-    pub(crate) config: ConnectionArguments,
+    pub config: ConnectionArguments,
     /// Show the proxy with this name, or with this UUID, given in full or by at least 4 unique first characters
     #[arg(value_name = "PROXY", value_parser = name_or_uuid)]
-    pub(crate) id: String,
+    pub id: String,
     /// Print all resources of the proxy and their sync state as JSON, without private keys
     #[arg(long)]
-    pub(crate) resources: bool,
+    pub resources: bool,
 }
 
 /// The arguments of `ironmesh proxy revoke`.
 #[derive(Debug, Args)]
-pub(crate) struct RevokeArguments {
+pub struct RevokeArguments {
+    /// The control plane to use.
     #[command(flatten)]
-    pub(crate) config: ConnectionArguments,
+    pub config: ConnectionArguments,
     /// Revoke the proxies with these names, or with these UUIDs, given in full or by at least 8 unique first characters:
     /// all of them, or none if one is unknown
     #[arg(value_name = "PROXY", value_parser = name_or_uuid, required = true)]
-    pub(crate) proxies: Vec<String>,
+    pub proxies: Vec<String>,
     /// Store this reason, and return it to the proxies
     #[arg(long, value_name = "TEXT")]
-    pub(crate) reason: Option<String>,
+    pub reason: Option<String>,
     /// Print the effects of the revocation, and change nothing
     #[arg(long)]
-    pub(crate) dry_run: bool,
+    pub dry_run: bool,
 }
 
 /// The arguments of `ironmesh proxy cordon`, `uncordon` and `drain`.
 #[derive(Debug, Args)]
-pub(crate) struct CordonArguments {
+pub struct CordonArguments {
+    /// The control plane to use.
     #[command(flatten)]
-    pub(crate) config: ConnectionArguments,
+    pub config: ConnectionArguments,
     /// Change the proxy with this name, or with this UUID, given in full or by at least 4 unique first characters
     #[arg(value_name = "PROXY", value_parser = name_or_uuid)]
-    pub(crate) id: String,
+    pub id: String,
     /// Store this reason, and show it wherever the cordon is
     #[arg(long, value_name = "TEXT")]
-    pub(crate) reason: Option<String>,
+    pub reason: Option<String>,
     /// Print the effects, and change nothing
     #[arg(long)]
-    pub(crate) dry_run: bool,
+    pub dry_run: bool,
 }
 
 /// The arguments of `ironmesh proxy versions`.
 #[derive(Debug, Args)]
-pub(crate) struct VersionsArguments {
+pub struct VersionsArguments {
+    /// The control plane to use.
     #[command(flatten)]
-    pub(crate) config: ConnectionArguments,
+    pub config: ConnectionArguments,
 }
 
 /// The arguments of `ironmesh proxy set-services`.
 #[derive(Debug, Args)]
-pub(crate) struct SetServicesArguments {
+pub struct SetServicesArguments {
+    /// The control plane to use.
     #[command(flatten)]
-    pub(crate) config: ConnectionArguments,
+    pub config: ConnectionArguments,
     /// Change the proxy with this name, or with this UUID, given in full or by unique first characters
     #[arg(value_name = "PROXY", value_parser = name_or_uuid)]
-    pub(crate) id: String,
+    pub id: String,
     /// Serve this service; may be repeated. Services that are not named are removed
     #[arg(long = "service", value_name = "NS/NAME", required = true)]
-    pub(crate) services: Vec<ServiceName>,
+    pub services: Vec<ServiceName>,
 }
 
 /// Parses a state of proxies. `--help` lists all of them.
@@ -196,7 +204,7 @@ fn name_or_uuid(text: &str) -> Result<String, String> {
 }
 
 /// Parses `NAME=WORD` of a label. The word may be empty.
-pub(super) fn label(text: &str) -> Result<(String, String), String> {
+pub(crate) fn label(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, word)) if !name.is_empty() => Ok((name.to_owned(), word.to_owned())),
         _ => Err("expected a name and a value, as in `NAME=WORD`".to_owned()),

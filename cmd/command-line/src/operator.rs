@@ -6,13 +6,12 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use ironmesh_catalog::{OperatorName, OperatorRole};
 
-use super::ConnectionArguments;
-use super::duration::credential_lifetime;
-use crate::context::{ContextName, ServerAddress};
+use crate::duration::credential_lifetime;
+use crate::{ConnectionArguments, ContextName, ServerAddress};
 
 /// A command of `ironmesh operator`.
 #[derive(Debug, Subcommand)]
-pub(crate) enum OperatorCommand {
+pub enum OperatorCommand {
     /// Create a key, and a request for an operator certificate, on the operator's machine
     ///
     /// Writes NAME.key and NAME.csr. Send the request to an admin; the key stays.
@@ -36,79 +35,85 @@ pub(crate) enum OperatorCommand {
 
 /// The arguments of `ironmesh operator request`.
 #[derive(Debug, Args)]
-pub(crate) struct OperatorRequestArguments {
+pub struct OperatorRequestArguments {
     /// Name the files after this operator
     #[arg(value_name = "NAME")]
-    pub(crate) name: OperatorName,
+    pub name: OperatorName,
     /// Write the files into this folder
     #[arg(long, value_name = "DIR", default_value = ".")]
-    pub(crate) out: PathBuf,
+    pub out: PathBuf,
 }
 
 /// The operator of a new credential.
 #[derive(Debug, Args)]
-pub(crate) struct NewCredentialArguments {
+pub struct NewCredentialArguments {
     /// Give the credential to this operator
     #[arg(value_name = "NAME")]
-    pub(crate) name: OperatorName,
+    pub name: OperatorName,
     /// Give the operator this role: `viewer` reads the mesh, `operator` also policy and changes both, `admin` also gives access
     #[arg(long, value_name = "ROLE")]
-    pub(crate) role: OperatorRole,
+    pub role: OperatorRole,
     /// Write the credential into this new file [default: NAME.json]
     #[arg(long, value_name = "FILE")]
-    pub(crate) out: Option<PathBuf>,
+    pub out: Option<PathBuf>,
     /// Expire after this time, such as `12h` or `90d`, which is the most
     #[arg(long, value_name = "TIME", default_value = "30d", value_parser = credential_lifetime)]
-    pub(crate) expires: Duration,
+    pub expires: Duration,
 }
 
 /// The arguments of `ironmesh operator issue`.
 #[derive(Debug, Args)]
-pub(crate) struct OperatorIssueArguments {
+pub struct OperatorIssueArguments {
+    /// The new credential.
     #[command(flatten)]
-    pub(crate) new: NewCredentialArguments,
+    pub new: NewCredentialArguments,
     /// Read the certificate request from this file
     #[arg(long, value_name = "FILE")]
-    pub(crate) csr: PathBuf,
+    pub csr: PathBuf,
+    /// The control plane to use.
     #[command(flatten)]
-    pub(crate) config: ConnectionArguments,
+    pub config: ConnectionArguments,
 }
 
 /// The arguments of `ironmesh operator token`.
 #[derive(Debug, Args)]
-pub(crate) struct OperatorTokenArguments {
+pub struct OperatorTokenArguments {
+    /// The new credential.
     #[command(flatten)]
-    pub(crate) new: NewCredentialArguments,
+    pub new: NewCredentialArguments,
+    /// The control plane to use.
     #[command(flatten)]
-    pub(crate) config: ConnectionArguments,
+    pub config: ConnectionArguments,
 }
 
 /// The arguments of `ironmesh operator list`.
 #[derive(Debug, Args)]
-pub(crate) struct OperatorListArguments {
+pub struct OperatorListArguments {
+    /// The control plane to use.
     #[command(flatten)]
-    pub(crate) config: ConnectionArguments,
+    pub config: ConnectionArguments,
 }
 
 /// The arguments of `ironmesh operator revoke`.
 #[derive(Debug, Args)]
-pub(crate) struct OperatorRevokeArguments {
+pub struct OperatorRevokeArguments {
     /// Revoke the credentials of this operator
     #[arg(value_name = "NAME")]
-    pub(crate) name: OperatorName,
+    pub name: OperatorName,
     /// Revoke only the credential with this id
     #[arg(long, value_name = "ID")]
-    pub(crate) credential: Option<String>,
+    pub credential: Option<String>,
     /// Record this reason
     #[arg(long, value_name = "TEXT")]
-    pub(crate) reason: Option<String>,
+    pub reason: Option<String>,
+    /// The control plane to use.
     #[command(flatten)]
-    pub(crate) config: ConnectionArguments,
+    pub config: ConnectionArguments,
 }
 
 /// A command of `ironmesh context`.
 #[derive(Debug, Subcommand)]
-pub(crate) enum ContextCommand {
+pub enum ContextCommand {
     /// Add a remote mesh by a credential of an operator
     Add(ContextAddArguments),
     /// List contexts; `*` marks the current one
@@ -121,25 +126,25 @@ pub(crate) enum ContextCommand {
 
 /// The arguments of `ironmesh context add`.
 #[derive(Debug, Args)]
-pub(crate) struct ContextAddArguments {
+pub struct ContextAddArguments {
     /// Name the context
     #[arg(value_name = "NAME")]
-    pub(crate) name: ContextName,
+    pub name: ContextName,
     /// Read the credential from this file, which `operator issue` or `operator token` wrote
     #[arg(long, value_name = "FILE")]
-    pub(crate) credential: PathBuf,
+    pub credential: PathBuf,
     /// Read the key of the certificate from this file, which `operator request` wrote
     #[arg(long, value_name = "FILE")]
-    pub(crate) key: Option<PathBuf>,
+    pub key: Option<PathBuf>,
     /// Connect to this control plane; may be repeated [default: those that the credential names]
     #[arg(long = "server", value_name = "HOST:PORT")]
-    pub(crate) servers: Vec<ServerAddress>,
+    pub servers: Vec<ServerAddress>,
 }
 
 /// The name of a context.
 #[derive(Debug, Args)]
-pub(crate) struct ContextNameArgument {
+pub struct ContextNameArgument {
     /// The context
     #[arg(value_name = "NAME")]
-    pub(crate) name: ContextName,
+    pub name: ContextName,
 }
