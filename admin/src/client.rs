@@ -2,6 +2,7 @@
 
 mod error;
 mod exchange;
+mod mesh_reads;
 mod server;
 /// A query in the form of a URL.
 fn query_string(query: &JournalQuery) -> String {

@@ -20,6 +20,7 @@ mod provider;
 mod proxy;
 mod resolved_settings;
 mod serve;
+mod service;
 mod status;
 mod store;
 
@@ -63,6 +64,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Provider(ProviderCommand::Azure(AzureCommand::Test(arguments))) => {
             runtime.block_on(provider::test_azure(&arguments, output))
         }
+        Command::Service(command) => runtime.block_on(service::run(command, output)),
         Command::Endpoints(arguments) => runtime.block_on(endpoints::endpoints(arguments, output)),
         Command::Finding(command) => runtime.block_on(finding::run(command, output)),
         Command::Journal(arguments) => runtime.block_on(journal::journal(arguments, output)),

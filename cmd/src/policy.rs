@@ -1,6 +1,7 @@
 //! `ironmesh policy`: dispatches to one module per command.
 
 mod accept;
+mod access;
 mod apply;
 mod check;
 mod explain;
@@ -32,6 +33,7 @@ pub(crate) async fn run(command: PolicyCommand, output: Output) -> anyhow::Resul
         PolicyCommand::Check(arguments) => check::check(&arguments, output).await,
         PolicyCommand::Plan(arguments) => plan::plan(&arguments, output).await,
         PolicyCommand::Explain(arguments) => explain::explain(arguments, output).await,
+        PolicyCommand::Access(arguments) => access::access(&arguments, output).await,
         PolicyCommand::Import(arguments) => import::import(&arguments, output),
         PolicyCommand::Apply(arguments) => Box::pin(apply::apply(arguments, output)).await,
         PolicyCommand::Push(arguments) => Box::pin(push::push(arguments, output)).await,

@@ -1,11 +1,13 @@
 //! The admin API's view of the running control plane. It keeps no state of its own.
 
+mod access;
 mod certificates;
 mod convergence;
 mod cordons;
 mod endpoints;
 mod enrollment;
 mod findings;
+mod mesh_reads;
 mod metrics;
 mod operators;
 mod plan;
@@ -13,6 +15,7 @@ mod proxies;
 mod proxy_list;
 mod readiness;
 mod revocation;
+mod services;
 mod tokens;
 mod traffic;
 

@@ -50,6 +50,7 @@ mod release_script;
 mod rollback;
 mod serve;
 mod server;
+mod services;
 mod signals;
 mod socket_path;
 mod state;

@@ -5,6 +5,7 @@
 //! all accounts directly at the mesh port, each with its own certificate. It also carries the calls
 //! of its own account the whole way: by `Host`, over mutual TLS to itself.
 
+mod access;
 mod random;
 mod rbac;
 

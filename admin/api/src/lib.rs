@@ -2,6 +2,7 @@
 //!
 //! It owns the answers and requests of `/v1`, for the server, the client and the texts of commands. It has no IO.
 
+mod access;
 mod audit;
 mod certificates;
 mod convergence;
@@ -18,11 +19,16 @@ mod readiness;
 mod releases;
 mod removals;
 mod revocation;
+mod services;
 mod silences;
 mod tokens;
 mod traffic;
 mod versions;
 
+pub use access::{
+    AccessExtent, AccessPage, AccessQuery, CallerView, CallersView, MAX_ACCESS_PAGE,
+    MAX_CALLER_RULES, MAX_PAGE_CALLERS, MAX_PORT_CALLERS, PortAccessView,
+};
 pub use audit::{AuditView, DeniedRequest, DeniedView, OthersView};
 pub use certificates::{
     CertificateKind, CertificateKindSummary, CertificateList, CertificateProblem,
@@ -68,6 +74,10 @@ pub use releases::{Applied, ApplyRequest, MAX_APPLY, apply_too_large};
 pub use removals::{AcceptRemovalRequest, AcceptedRemoval, HeldRemoval};
 pub use revocation::{
     MAX_REASON, MAX_REVOCATIONS, ReachView, RevokeRequest, Revoked, RevokedProxies,
+};
+pub use services::{
+    EndpointCounts, MAX_SERVICE_PAGE, PortView, ServiceDetail, ServicePage, ServicePortDetail,
+    ServiceQuery, ServiceView,
 };
 pub use silences::{FindingList, SilenceList, SilenceRequest, SilenceView, SilencedView};
 pub use tokens::{

@@ -361,7 +361,7 @@ pub(super) async fn accept_endpoints(
 }
 
 /// The service that a path names by its namespace and its name.
-fn service_name((namespace, name): &(String, String)) -> Result<ServiceName, ApiError> {
+pub(super) fn service_name((namespace, name): &(String, String)) -> Result<ServiceName, ApiError> {
     let text = format!("{namespace}/{name}");
     text.parse().map_err(|invalid: InvalidName| ApiError::BadRequest(invalid.to_string()))
 }

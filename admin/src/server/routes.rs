@@ -14,6 +14,7 @@ use super::handlers::{
     journal, metrics, plan, policy_revisions, policy_wait, proxies, proxy, proxy_config, readyz,
     revoke, revoke_one, revoke_token, roll_back, set_services, tokens, traffic,
 };
+use super::mesh_reads::{access, service, services};
 use super::operations::{Operation, Routes};
 use super::principal::Permission::{
     Administer, ChangeMesh, ChangePolicy, Probe, ReadAccess, ReadJournal, ReadPolicy, ReadState,
@@ -46,6 +47,9 @@ pub(super) fn routes() -> Routes {
         .add(post("explain_egress", "/v1/explain/egress", ReadState), explain(ControlPlane::explain_outward))
         .add(get("explain_ingress_by_query", "/v1/explain/ingress", ReadState), explain_by_query(ControlPlane::explain_inward))
         .add(post("explain_ingress", "/v1/explain/ingress", ReadState), explain(ControlPlane::explain_inward))
+        .add(get("services", "/v1/services", ReadState), services)
+        .add(get("service", "/v1/services/{namespace}/{name}", ReadState), service)
+        .add(get("access", "/v1/access", ReadState), access)
         .add(get("all_endpoints", "/v1/endpoints", ReadState), all_endpoints)
         .add(get("endpoints", "/v1/endpoints/{namespace}/{name}", ReadState), endpoints)
         .add(post("accept_endpoints", "/v1/endpoints/{namespace}/{name}/accept", ChangeMesh), accept_endpoints)

@@ -1,3 +1,5 @@
+mod mesh_reads;
+
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::{Condvar, Mutex, mpsc};

@@ -102,6 +102,16 @@ impl fmt::Display for SplitBranch {
     }
 }
 
+/// The traffic splits that affect the calls of a service port, its own and those of its backends, and the branches that
+/// the calls follow. Without a split, all calls go to the port itself.
+pub fn split_branches(
+    specification: &MeshSpecification,
+    port: &ServicePort,
+) -> (Vec<Cited>, Vec<SplitBranch>) {
+    let routing = Routing::from(specification, &port.service);
+    (routing.splits_of(port), routing.branches(port))
+}
+
 /// The branches of the service ports of a mesh.
 #[derive(Debug)]
 pub(crate) struct Routing<'a> {

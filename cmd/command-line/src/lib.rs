@@ -14,6 +14,7 @@ mod listeners;
 mod operator;
 mod policy;
 mod proxy;
+mod service;
 mod store;
 mod token;
 
@@ -48,6 +49,7 @@ pub use proxy::{
     BootstrapArguments, CordonArguments, ListArguments, ProxyCommand, RevokeArguments,
     SetServicesArguments, ShowArguments, VersionsArguments,
 };
+pub use service::{AccessArguments, ServiceCommand, ServiceListArguments, ServiceShowArguments};
 pub use store::{StoreCommand, StoreExportArguments, StoreImportArguments, StoreInitArguments};
 pub use token::{TokenArguments, TokenCommand, TokenListArguments, TokenRevokeArguments};
 
@@ -170,6 +172,9 @@ pub enum Command {
     /// Test endpoints providers
     #[command(subcommand)]
     Provider(ProviderCommand),
+    /// List the services of policy, and show one with its callers
+    #[command(subcommand)]
+    Service(ServiceCommand),
     /// List the endpoints of services, and why any of them get no traffic
     Endpoints(EndpointsArguments),
     /// List active findings, and silence them for a while

@@ -9,7 +9,7 @@ use ironmesh_api::MAX_REASON;
 use ironmesh_catalog::{OutsideAuthority, ServiceAccount, ServiceName};
 
 use crate::duration::time_limit;
-use crate::{ConfigArgument, ConnectionArguments};
+use crate::{AccessArguments, ConfigArgument, ConnectionArguments};
 
 /// A command of `ironmesh policy`.
 #[derive(Debug, Subcommand)]
@@ -27,6 +27,8 @@ pub enum PolicyCommand {
     /// Without an answer it exits with 2 (invalid question, or unreadable policy), 3 (policy with errors) or 4
     /// (no control plane answers).
     Explain(PolicyExplainArguments),
+    /// Show which accounts may call which service ports: all traffic or some, and by which policy object
+    Access(AccessArguments),
     /// Convert SMI and Open Service Mesh resources from YAML to policy in TOML
     ///
     /// A resource that cannot be converted becomes a comment with the reason, and is reported on stderr.

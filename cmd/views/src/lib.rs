@@ -2,6 +2,7 @@
 //!
 //! It owns these texts. It has no IO: it takes an answer and the current time, and returns text.
 
+pub mod access;
 pub mod certificates;
 pub mod cordons;
 pub mod endpoints;
@@ -10,6 +11,7 @@ pub mod operators;
 pub mod plan;
 pub mod proxies;
 pub mod revocation;
+pub mod services;
 pub mod status;
 pub mod tokens;
 pub mod versions;

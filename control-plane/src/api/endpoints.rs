@@ -31,11 +31,7 @@ impl RunningControlPlane {
             None => snapshot.specification.services.values().cloned().collect(),
             Some(name) => vec![find_service(&snapshot, name)?],
         };
-        // Each service examines all of these; it has the records in use itself.
-        let is_past =
-            |record: &JoinRecord| record.revoked.is_none() && snapshot.record(record.id).is_none();
-        let all = self.register.all_records();
-        let past: Records = all.into_iter().filter(|(_, record)| is_past(record)).collect();
+        let past = self.past_records(&snapshot);
         let services = services.iter().map(|service| of_service(&snapshot, service, &past, &found));
         let providers = found.providers.iter().map(|(provider, state)| ProviderView {
             provider: *provider,
@@ -53,6 +49,14 @@ impl RunningControlPlane {
         self.acceptances.accept(&service)?;
         tracing::warn!(%service, "endpoint removal accepted");
         Ok(AcceptedEndpoints { service })
+    }
+
+    /// The records of proxies that are neither in use nor revoked. Each service examines all of these; it has the records
+    /// in use itself.
+    pub(super) fn past_records(&self, snapshot: &Snapshot) -> Records {
+        let is_past =
+            |record: &JoinRecord| record.revoked.is_none() && snapshot.record(record.id).is_none();
+        self.register.all_records().into_iter().filter(|(_, record)| is_past(record)).collect()
     }
 
     pub(super) fn snapshot(&self) -> Result<Arc<Snapshot>, ApiError> {
@@ -183,8 +187,7 @@ fn row(
         EndpointState::Plaintext(_) | EndpointState::External => application(),
         EndpointState::Excluded(_) => None,
     };
-    let (word, reason) = words(&status.state);
-    let reason = reason.or_else(|| failure(status.application.as_ref()));
+    let reason = reason(&status.state).or_else(|| failure(status.application.as_ref()));
     let (health, health_source) = health(&endpoint, status.application.as_ref());
     let place = endpoint.place();
     let guard = guards.iter().find(|(provider, _)| *provider == endpoint.provider);
@@ -207,7 +210,7 @@ fn row(
         proxy_name: status.proxy_name,
         leaving_since: status.leaving_since,
         cordon: status.cordon,
-        status: word.to_owned(),
+        status: status_word(&status.state).to_owned(),
         reason,
     })
 }
@@ -243,13 +246,23 @@ fn health(
     }
 }
 
-/// The status of an endpoint as its JSON value, and the reason in words if callers do not use it as a participant.
-fn words(state: &EndpointState) -> (&'static str, Option<String>) {
+/// The status of an endpoint as its JSON value.
+pub(super) fn status_word(state: &EndpointState) -> &'static str {
     match state {
-        EndpointState::Participant => ("participant", None),
-        EndpointState::External => ("external", None),
-        EndpointState::Plaintext(reason) => ("plaintext", Some(reason.to_string())),
-        EndpointState::Excluded(reason) => (word(reason), Some(reason.to_string())),
+        EndpointState::Participant => "participant",
+        EndpointState::External => "external",
+        EndpointState::Plaintext(_) => "plaintext",
+        EndpointState::Excluded(reason) => word(reason),
+    }
+}
+
+/// The reason in words, if callers do not use an endpoint as a participant.
+fn reason(state: &EndpointState) -> Option<String> {
+    match state {
+        EndpointState::Participant | EndpointState::External => None,
+        EndpointState::Plaintext(reason) | EndpointState::Excluded(reason) => {
+            Some(reason.to_string())
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use ironmesh_catalog::snapshot::Snapshot;
 use serde::{Deserialize, Serialize};
 
 use super::widening::{by_method, includes, wider};
+use crate::access::written_target;
 
 /// A change of the traffic that an account may send to a service port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,6 +67,15 @@ impl CallerGroup {
             Self::Account(account) => {
                 vec![Self::Namespace(account.namespace.clone()), Self::All]
             }
+        }
+    }
+}
+
+impl From<OpenCallers<'_>> for CallerGroup {
+    fn from(callers: OpenCallers<'_>) -> Self {
+        match callers {
+            OpenCallers::All => Self::All,
+            OpenCallers::Namespace(namespace) => Self::Namespace(namespace.clone()),
         }
     }
 }
@@ -227,12 +237,7 @@ fn all(snapshot: &Snapshot) -> BTreeMap<ServicePort, Accesses> {
                     } else {
                         AllowedTraffic::Connections
                     };
-                    let callers = match callers {
-                        OpenCallers::All => CallerGroup::All,
-                        OpenCallers::Namespace(namespace) => {
-                            CallerGroup::Namespace(namespace.clone())
-                        }
-                    };
+                    let callers = CallerGroup::from(callers);
                     let mode = Some(mode.to_string());
                     accesses
                         .entry(callers)
@@ -253,9 +258,7 @@ fn all(snapshot: &Snapshot) -> BTreeMap<ServicePort, Accesses> {
 
 /// Adds the access that one grant gives to a service port.
 fn add(snapshot: &Snapshot, grant: &Grant, service: &Service, port: &Port, to: &mut Accesses) {
-    let key = (grant.target.namespace.clone(), grant.target.name.clone());
-    let written = snapshot.specification.traffic_targets.get(&key);
-    let target = written.unwrap_or(&grant.target);
+    let target = written_target(snapshot, grant);
     let rules = snapshot.specification.allowing_rules(target, port);
     let granted: BTreeSet<_> = rules.flat_map(|rule| by_method(rule.traffic())).collect();
     let sources = grant.sources.iter();

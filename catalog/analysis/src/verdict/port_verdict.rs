@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::matching::{Mismatch, mismatches};
 use super::request::Arrival;
+use crate::access::written_target;
 
 /// The most rules without a match that a verdict lists.
 const MAX_UNMET: usize = 5;
@@ -134,10 +135,7 @@ fn rule_outcomes(
     port: &Port,
     request: Option<&Arrival>,
 ) -> Vec<UnmetRule> {
-    // Cites the current text: an unchanged grant may come from an older version of the file.
-    let key = (grant.target.namespace.clone(), grant.target.name.clone());
-    let written = snapshot.specification.traffic_targets.get(&key);
-    let target = Cited::target(written.unwrap_or(&grant.target));
+    let target = Cited::target(written_target(snapshot, grant));
     let other_callers = (!grant.sources.contains(caller)).then(|| grant.sources.clone());
     let no_rule =
         UnmetRule { target, rule: None, traffic: None, other_callers, mismatches: Vec::new() };
