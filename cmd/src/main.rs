@@ -21,6 +21,7 @@ mod proxy;
 mod resolved_settings;
 mod serve;
 mod service;
+mod settings;
 mod status;
 mod store;
 
@@ -65,6 +66,10 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             runtime.block_on(provider::test_azure(&arguments, output))
         }
         Command::Service(command) => runtime.block_on(service::run(command, output)),
+        Command::Provider(ProviderCommand::List(arguments)) => {
+            runtime.block_on(provider::list(&arguments, output))
+        }
+        Command::Settings(arguments) => runtime.block_on(settings::settings(&arguments, output)),
         Command::Endpoints(arguments) => runtime.block_on(endpoints::endpoints(arguments, output)),
         Command::Finding(command) => runtime.block_on(finding::run(command, output)),
         Command::Journal(arguments) => runtime.block_on(journal::journal(arguments, output)),

@@ -13,6 +13,7 @@ mod push;
 mod revisions;
 mod rollback;
 mod schema;
+mod show;
 mod wait;
 
 use std::path::Path;
@@ -34,6 +35,7 @@ pub(crate) async fn run(command: PolicyCommand, output: Output) -> anyhow::Resul
         PolicyCommand::Plan(arguments) => plan::plan(&arguments, output).await,
         PolicyCommand::Explain(arguments) => explain::explain(arguments, output).await,
         PolicyCommand::Access(arguments) => access::access(&arguments, output).await,
+        PolicyCommand::Show(arguments) => show::show(arguments, output).await,
         PolicyCommand::Import(arguments) => import::import(&arguments, output),
         PolicyCommand::Apply(arguments) => Box::pin(apply::apply(arguments, output)).await,
         PolicyCommand::Push(arguments) => Box::pin(push::push(arguments, output)).await,

@@ -1,4 +1,4 @@
-//! `ironmesh provider`: tests of endpoints providers, without a control plane.
+//! `ironmesh provider`: lists the endpoints providers of a mesh, and tests them without a control plane.
 
 mod report;
 
@@ -6,12 +6,13 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, bail};
 use ironmesh_catalog::{AzureQuery, MeshSpecification, ServiceName};
-use ironmesh_command_line::{AzureTestArguments, Output};
+use ironmesh_command_line::{AzureTestArguments, Output, ProviderListArguments};
 use ironmesh_config_language::{Loaded, load_documents};
 use ironmesh_config_settings::PolicyLocation;
 use ironmesh_config_sources::{EtcdPolicy, load_folder};
 use ironmesh_control_plane::{azure_options, current_release};
 use ironmesh_providers::azure::survey;
+use ironmesh_views::configuration::providers_text;
 use jiff::Timestamp;
 
 use crate::exit::{ExitWith, UsageError};
@@ -19,6 +20,17 @@ use crate::policy;
 use crate::resolved_settings::ResolvedSettings;
 use ironmesh_terminal::stdout::{out, outln};
 use report::AzureTestReport;
+
+/// Lists the endpoints providers of the mesh.
+pub(crate) async fn list(arguments: &ProviderListArguments, output: Output) -> anyhow::Result<()> {
+    let client = ResolvedSettings::connect(&arguments.config)?.client();
+    let list = client.providers().await?;
+    match output {
+        Output::Json => outln!("{}", serde_json::to_string_pretty(&list)?)?,
+        Output::Text => out!("{}", providers_text(&list, Timestamp::now()))?,
+    }
+    Ok(())
+}
 
 /// Queries Azure once for the services of the policy, and prints the answers.
 pub(crate) async fn test_azure(

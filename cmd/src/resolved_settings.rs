@@ -85,6 +85,7 @@ impl ResolvedSettings {
     pub(crate) fn options(self, arguments: &ServeArguments) -> Options {
         Options {
             admin_socket: self.admin_socket(),
+            settings_file: self.is_read.then_some(self.file),
             settings: self.settings,
             state: self.state,
             policy: self.policy,

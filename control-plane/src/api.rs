@@ -2,6 +2,7 @@
 
 mod access;
 mod certificates;
+mod configuration;
 mod convergence;
 mod cordons;
 mod endpoints;
@@ -66,6 +67,7 @@ use super::silences::SilenceTable;
 use super::traffic_table::TrafficTable;
 use super::transfer::Exporter;
 use super::versions;
+pub(crate) use configuration::ActiveSettings;
 use ironmesh_catalog::text::chain;
 pub(crate) use plan::Planning;
 pub(crate) use proxy_list::natural_key;
@@ -110,6 +112,7 @@ pub(crate) struct RunningControlPlane {
     /// The sidecar driver of proxies whose enrollment chooses none.
     pub(crate) sidecar_class: DriverName,
     pub(crate) planning: Planning,
+    pub(crate) settings: ActiveSettings,
     /// The findings about risks that the settings accept.
     pub(crate) risk_findings: Vec<FindingView>,
 }

@@ -35,7 +35,7 @@ use pending_policy::{PendingPolicy, Shrinking};
 pub(crate) use releases::Releases;
 pub use releases::current_release;
 use rollback::SourceCommand;
-pub(crate) use rollback::SourceRequests;
+pub(crate) use rollback::{SourceRequests, find};
 use source::Reading;
 pub(crate) use source::Source;
 
@@ -47,6 +47,8 @@ const FIRST_READ_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) struct PolicyState {
     /// The active policy; none before the first that passes.
     pub(crate) specification: Option<Arc<MeshSpecification>>,
+    /// Its documents.
+    pub(crate) documents: Arc<[Document]>,
     /// The view of it for the admin API.
     pub(crate) view: PolicyView,
 }
@@ -91,7 +93,7 @@ impl PolicySource {
         let (name, is_folder) = (source.name(), source.path().is_some());
         let is_releases = matches!(source, Source::Releases(_));
         let view = PolicyView { source: name, is_folder, is_releases, ..PolicyView::default() };
-        let state = watch::Sender::new(PolicyState { specification: None, view });
+        let state = watch::Sender::new(PolicyState { view, ..PolicyState::default() });
         let receiver = state.subscribe();
         let (sender, requests) = mpsc::channel(1);
         let pin = match &source {
@@ -257,11 +259,12 @@ impl PolicySource {
         };
         let record = self.store.policies().ok().and_then(|kept| kept.into_iter().next());
         tracing::warn!(revision = %specification.revision, "the last good policy is active instead");
-        self.documents = loaded.documents;
+        self.documents = Arc::clone(&loaded.documents);
         self.active_findings = loaded.findings.iter().map(FindingView::from).collect();
         self.state.send_modify(|state| {
             state.view.revision = Some(specification.revision.to_string());
             state.view.active_record = record;
+            state.documents = loaded.documents;
             state.specification = Some(specification);
         });
     }
@@ -299,6 +302,7 @@ impl PolicySource {
         }
         self.state.send_modify(|state| {
             state.specification = Some(Arc::clone(specification));
+            state.documents = Arc::clone(documents);
             state.view.revision = Some(specification.revision.to_string());
             state.view.active_record = Some(record.clone());
             state.view.stale_since = None;

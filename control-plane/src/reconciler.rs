@@ -59,7 +59,9 @@ use clock::ClockWatch;
 use convergence::Convergence;
 use debounce::{Cause, Debounce};
 use duplicates::Duplicates;
-pub(crate) use endpoints::{Acceptance, Acceptances, EndpointsOptions, EndpointsView};
+pub(crate) use endpoints::{
+    Acceptance, Acceptances, EndpointsOptions, EndpointsView, ProviderState,
+};
 use endpoints::{Endpoints, current_time};
 pub(crate) use expiry::ExpiringProxies;
 use finding_log::FindingLog;

@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::ProxyAdmission;
-use crate::api::{Planning, RunningControlPlane};
+use crate::api::{ActiveSettings, Planning, RunningControlPlane};
 use crate::audit::Audit;
 use crate::enrollment::{
     Alarms, AttestationTrust, AzureJoins, MachineEnrollment, TokenTable, XdsAddresses,
@@ -54,6 +54,8 @@ use crate::transfer::Exporter;
 pub struct Options {
     /// The settings file's content. Paths in it are absolute.
     pub settings: Settings,
+    /// The settings file, if there is one.
+    pub settings_file: Option<PathBuf>,
     /// The path of the state folder.
     pub state: PathBuf,
     /// The source of policy.
@@ -228,7 +230,7 @@ pub async fn start(
         snapshot: feeds.snapshot.clone(),
         convergence: feeds.convergence.clone(),
         policy: policy.clone(),
-        settings: reloads,
+        settings: reloads.clone(),
         azure: AzureJoins {
             machines: azure,
             trust: AttestationTrust::new(&settings.azure),
@@ -295,6 +297,7 @@ pub async fn start(
         sidecars,
         sidecar_class: settings.sidecar_class.clone(),
         planning: Planning::default(),
+        settings: ActiveSettings::new(options, reloads),
         risk_findings: risk_findings.iter().map(Into::into).collect(),
     });
 

@@ -45,6 +45,7 @@ async fn cert_list_has_all_kinds_of_certificates() {
         assert!(one["serial"].as_str().is_some_and(|serial| serial.len() == 32), "{one:#}");
         assert!(one["subject"].as_str().unwrap().starts_with("spiffe://mesh.internal"), "{one:#}");
         assert!(one["issued_at"].is_string() && one["not_after"].is_string(), "{one:#}");
+        assert!(one["age_seconds"].as_u64().is_some_and(|age| age < 3_600), "{one:#}");
     }
     let proxy = &certificates(&list)[3];
     assert_eq!(proxy["name"], "store-1");

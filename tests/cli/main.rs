@@ -21,6 +21,7 @@ mod closed_stdout;
 mod codes;
 mod colors;
 mod command;
+mod configuration;
 mod cordon;
 mod endpoints;
 mod enrollment;

@@ -31,6 +31,9 @@ pub struct CertificateView {
     pub state: String,
     /// When it was issued; null if that is not known.
     pub issued_at: Option<Timestamp>,
+    /// How many seconds ago that was; absent if it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub age_seconds: Option<u64>,
     /// When it expires.
     pub not_after: Timestamp,
     /// When the control plane renews it; absent if it does not.
@@ -232,6 +235,7 @@ mod tests {
             serial: Some("4a".to_owned()),
             state: state.to_owned(),
             issued_at: Some(Timestamp::UNIX_EPOCH),
+            age_seconds: Some(60),
             not_after: Timestamp::from_second(end).unwrap(),
             renew_at: None,
             used_by: CertificateUse::Proxies(0),
@@ -270,7 +274,7 @@ mod tests {
         let used_by = CertificateUse::Proxy { id, mesh_address, connected: true };
         let problem = Some(CertificateProblem::Overdue);
         let full = CertificateView { used_by, problem, ..proxy("a", "claimed", 60) };
-        let json = r#"{"kind":"proxy","subject":"spiffe://mesh.internal/a","name":"a","serial":"4a","state":"claimed","issued_at":"1970-01-01T00:00:00Z","not_after":"1970-01-01T00:01:00Z","used_by":{"proxy":{"id":"6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f","mesh_address":"10.0.0.1:15003","connected":true}},"problem":"overdue"}"#;
+        let json = r#"{"kind":"proxy","subject":"spiffe://mesh.internal/a","name":"a","serial":"4a","state":"claimed","issued_at":"1970-01-01T00:00:00Z","age_seconds":60,"not_after":"1970-01-01T00:01:00Z","used_by":{"proxy":{"id":"6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f","mesh_address":"10.0.0.1:15003","connected":true}},"problem":"overdue"}"#;
         assert_eq!(serde_json::to_string(&full).unwrap(), json);
         assert_eq!(serde_json::from_str::<CertificateView>(json).unwrap(), full);
         let text = |used_by: &CertificateUse| serde_json::to_string(used_by).unwrap();

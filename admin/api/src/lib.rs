@@ -5,6 +5,7 @@
 mod access;
 mod audit;
 mod certificates;
+mod configuration;
 mod convergence;
 mod cordons;
 mod endpoints;
@@ -33,6 +34,10 @@ pub use audit::{AuditView, DeniedRequest, DeniedView, OthersView};
 pub use certificates::{
     CertificateKind, CertificateKindSummary, CertificateList, CertificateProblem,
     CertificateRenewer, CertificateSummary, CertificateUse, CertificateView,
+};
+pub use configuration::{
+    DocumentsQuery, MAX_PROVIDER_SERVICES, PolicyDocument, PolicyDocuments, ProviderList,
+    ProviderReportView, ProviderStatus, SettingView, SettingsView, UnreportedService,
 };
 pub use convergence::{
     ConvergenceView, LaggardView, MAX_LAGGARDS, MAX_WAIT, SyncState, WaitAnswer, WaitOutcome,

@@ -1,9 +1,9 @@
-//! The client's reads of services and access.
+//! The client's reads of services, access and configuration.
 
 use http::Method;
 use ironmesh_api::{
-    AccessPage, AccessQuery, MAX_ACCESS_PAGE, MAX_SERVICE_PAGE, ServiceDetail, ServicePage,
-    ServiceQuery,
+    AccessPage, AccessQuery, DocumentsQuery, MAX_ACCESS_PAGE, MAX_SERVICE_PAGE, PolicyDocuments,
+    ProviderList, ServiceDetail, ServicePage, ServiceQuery, SettingsView,
 };
 use ironmesh_catalog::{Name, ServiceName};
 
@@ -26,6 +26,25 @@ impl Client {
                 return Ok(all);
             }
         }
+    }
+
+    /// The documents of a stored revision of policy, or of the active one.
+    pub async fn policy_documents(
+        &self,
+        query: &DocumentsQuery,
+    ) -> Result<PolicyDocuments, ClientError> {
+        let text = serde_urlencoded::to_string(query).map_err(broken)?;
+        self.call::<(), _>(Method::GET, &format!("/v1/policy/documents?{text}"), None).await
+    }
+
+    /// The endpoints providers.
+    pub async fn providers(&self) -> Result<ProviderList, ClientError> {
+        self.call::<(), _>(Method::GET, "/v1/providers", None).await
+    }
+
+    /// The effective settings of the control plane.
+    pub async fn settings(&self) -> Result<SettingsView, ClientError> {
+        self.call::<(), _>(Method::GET, "/v1/settings", None).await
     }
 
     /// A service in detail.

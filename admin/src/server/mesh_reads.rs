@@ -1,7 +1,10 @@
-//! The interface of a control plane about services and access, and its handlers.
+//! The interface of a control plane about services, access and configuration, and its handlers.
 
 use axum::extract::State;
-use ironmesh_api::{AccessPage, AccessQuery, ServiceDetail, ServicePage, ServiceQuery};
+use ironmesh_api::{
+    AccessPage, AccessQuery, DocumentsQuery, PolicyDocuments, ProviderList, ServiceDetail,
+    ServicePage, ServiceQuery, SettingsView,
+};
 use ironmesh_catalog::ServiceName;
 
 use super::error::{InQuery, Parameter};
@@ -9,7 +12,7 @@ use super::handlers::service_name;
 use super::work_queues::{JsonBody, Reads};
 use super::{ApiError, Shared};
 
-/// The interface of a running control plane about services and access.
+/// The interface of a running control plane about services, access and configuration.
 pub trait MeshReads: Send + Sync + 'static {
     /// A page of the services of policy. Takes as long as examining the endpoints of the page.
     fn services(&self, query: &ServiceQuery) -> Result<ServicePage, ApiError>;
@@ -19,6 +22,15 @@ pub trait MeshReads: Send + Sync + 'static {
 
     /// A page of service ports with their callers.
     fn access(&self, query: &AccessQuery) -> Result<AccessPage, ApiError>;
+
+    /// The documents of a stored revision of policy. May block on the store.
+    fn policy_documents(&self, query: &DocumentsQuery) -> Result<PolicyDocuments, ApiError>;
+
+    /// The endpoints providers. Takes as long as counting all endpoints.
+    fn providers(&self) -> ProviderList;
+
+    /// The effective settings.
+    fn settings(&self) -> SettingsView;
 }
 
 pub(super) async fn services(
@@ -44,4 +56,26 @@ pub(super) async fn access(
     InQuery(query): InQuery<AccessQuery>,
 ) -> Result<JsonBody, ApiError> {
     reads.answer(move || control_plane.access(&query)).await
+}
+
+pub(super) async fn policy_documents(
+    State(control_plane): State<Shared>,
+    reads: Reads,
+    InQuery(query): InQuery<DocumentsQuery>,
+) -> Result<JsonBody, ApiError> {
+    reads.answer(move || control_plane.policy_documents(&query)).await
+}
+
+pub(super) async fn providers(
+    State(control_plane): State<Shared>,
+    reads: Reads,
+) -> Result<JsonBody, ApiError> {
+    reads.answer(move || Ok(control_plane.providers())).await
+}
+
+pub(super) async fn settings(
+    State(control_plane): State<Shared>,
+    reads: Reads,
+) -> Result<JsonBody, ApiError> {
+    reads.answer(move || Ok(control_plane.settings())).await
 }

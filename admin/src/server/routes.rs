@@ -14,7 +14,7 @@ use super::handlers::{
     journal, metrics, plan, policy_revisions, policy_wait, proxies, proxy, proxy_config, readyz,
     revoke, revoke_one, revoke_token, roll_back, set_services, tokens, traffic,
 };
-use super::mesh_reads::{access, service, services};
+use super::mesh_reads::{access, policy_documents, providers, service, services, settings};
 use super::operations::{Operation, Routes};
 use super::principal::Permission::{
     Administer, ChangeMesh, ChangePolicy, Probe, ReadAccess, ReadJournal, ReadPolicy, ReadState,
@@ -50,6 +50,8 @@ pub(super) fn routes() -> Routes {
         .add(get("services", "/v1/services", ReadState), services)
         .add(get("service", "/v1/services/{namespace}/{name}", ReadState), service)
         .add(get("access", "/v1/access", ReadState), access)
+        .add(get("providers", "/v1/providers", ReadState), providers)
+        .add(get("settings", "/v1/settings", ReadPolicy), settings)
         .add(get("all_endpoints", "/v1/endpoints", ReadState), all_endpoints)
         .add(get("endpoints", "/v1/endpoints/{namespace}/{name}", ReadState), endpoints)
         .add(post("accept_endpoints", "/v1/endpoints/{namespace}/{name}/accept", ChangeMesh), accept_endpoints)
@@ -59,6 +61,7 @@ pub(super) fn routes() -> Routes {
         .add(get("convergence", "/v1/convergence", ReadState), convergence)
         .add(get("certificates", "/v1/certificates", ReadState), certificates)
         .add(get("policy_revisions", "/v1/policy/revisions", ReadState), policy_revisions)
+        .add(get("policy_documents", "/v1/policy/documents", ReadPolicy), policy_documents)
         .add(post("policy_wait", "/v1/policy/wait", ReadState), policy_wait)
         .add(post("policy_rollback", "/v1/policy/rollback", ChangePolicy), roll_back)
         .add(post("policy_accept", "/v1/policy/accept", ChangePolicy), accept_removal)

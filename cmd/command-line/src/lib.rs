@@ -49,7 +49,10 @@ pub use proxy::{
     BootstrapArguments, CordonArguments, ListArguments, ProxyCommand, RevokeArguments,
     SetServicesArguments, ShowArguments, VersionsArguments,
 };
-pub use service::{AccessArguments, ServiceCommand, ServiceListArguments, ServiceShowArguments};
+pub use service::{
+    AccessArguments, PolicyShowArguments, ServiceCommand, ServiceListArguments,
+    ServiceShowArguments,
+};
 pub use store::{StoreCommand, StoreExportArguments, StoreImportArguments, StoreInitArguments};
 pub use token::{TokenArguments, TokenCommand, TokenListArguments, TokenRevokeArguments};
 
@@ -169,7 +172,7 @@ pub enum Command {
     /// Run and reload the Envoy of this machine
     #[command(subcommand)]
     Envoy(EnvoyCommand),
-    /// Test endpoints providers
+    /// List and test endpoints providers
     #[command(subcommand)]
     Provider(ProviderCommand),
     /// List the services of policy, and show one with its callers
@@ -190,6 +193,8 @@ pub enum Command {
     Context(ContextCommand),
     /// Explain a finding code, such as IM0101, and how to fix the problem
     Explain(ExplainArguments),
+    /// Show the effective settings of the control plane, without any secret
+    Settings(SettingsArguments),
     /// Print completions for a shell
     Completions(CompletionsArguments),
     /// Print the man page, or write a man page for each command
@@ -252,9 +257,27 @@ fn external_provider() -> impl TypedValueParser<Value = Provider> {
 /// A command of `ironmesh provider`.
 #[derive(Debug, Subcommand)]
 pub enum ProviderCommand {
+    /// List the endpoints providers of the mesh: their state, the age of their answers, and counts
+    List(ProviderListArguments),
     /// Test the Azure provider
     #[command(subcommand)]
     Azure(AzureCommand),
+}
+
+/// The arguments of `ironmesh provider list`.
+#[derive(Debug, Args)]
+pub struct ProviderListArguments {
+    /// The control plane to use.
+    #[command(flatten)]
+    pub config: ConnectionArguments,
+}
+
+/// The arguments of `ironmesh settings`.
+#[derive(Debug, Args)]
+pub struct SettingsArguments {
+    /// The control plane to use.
+    #[command(flatten)]
+    pub config: ConnectionArguments,
 }
 
 /// A command of `ironmesh provider azure`.

@@ -9,7 +9,7 @@ use ironmesh_api::MAX_REASON;
 use ironmesh_catalog::{OutsideAuthority, ServiceAccount, ServiceName};
 
 use crate::duration::time_limit;
-use crate::{AccessArguments, ConfigArgument, ConnectionArguments};
+use crate::{AccessArguments, ConfigArgument, ConnectionArguments, PolicyShowArguments};
 
 /// A command of `ironmesh policy`.
 #[derive(Debug, Subcommand)]
@@ -29,6 +29,8 @@ pub enum PolicyCommand {
     Explain(PolicyExplainArguments),
     /// Show which accounts may call which service ports: all traffic or some, and by which policy object
     Access(AccessArguments),
+    /// Print the documents of the active policy, or of a stored revision
+    Show(PolicyShowArguments),
     /// Convert SMI and Open Service Mesh resources from YAML to policy in TOML
     ///
     /// A resource that cannot be converted becomes a comment with the reason, and is reported on stderr.

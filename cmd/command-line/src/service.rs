@@ -1,4 +1,4 @@
-//! The arguments of `ironmesh service` and of `ironmesh policy access`.
+//! The arguments of `ironmesh service`, and of `ironmesh policy access` and `policy show`.
 
 use clap::{Args, Subcommand};
 use ironmesh_catalog::{Name, ServiceName};
@@ -34,6 +34,17 @@ pub struct ServiceShowArguments {
     /// Show this service
     #[arg(value_name = "NS/NAME")]
     pub service: ServiceName,
+}
+
+/// The arguments of `ironmesh policy show`.
+#[derive(Debug, Args)]
+pub struct PolicyShowArguments {
+    /// The control plane to use.
+    #[command(flatten)]
+    pub config: ConnectionArguments,
+    /// Print the documents of this stored revision, or of one that begins so [default: the active one]
+    #[arg(value_name = "REVISION")]
+    pub revision: Option<String>,
 }
 
 /// The arguments of `ironmesh policy access`.

@@ -4,6 +4,7 @@
 
 pub mod access;
 pub mod certificates;
+pub mod configuration;
 pub mod cordons;
 pub mod endpoints;
 pub mod findings;

@@ -16,6 +16,7 @@ mod sidecar;
 mod store;
 #[cfg(test)]
 mod tests;
+mod values;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -38,6 +39,7 @@ pub use etcd::EtcdSettings;
 pub use policy::PolicyLocation;
 pub use reload::{ChangedKeys, ReloadableSettings};
 pub use store::StoreLocation;
+pub use values::SettingValue;
 
 /// The settings of the control plane.
 #[derive(Debug, Clone, PartialEq)]

@@ -93,6 +93,10 @@ impl CertificateSources {
             let problem = problems.get(&record.id).copied();
             certificates.extend(self.of_proxy(record, problem, is_connected(record.id), now));
         }
+        for certificate in &mut certificates {
+            let age = certificate.issued_at.map(|at| now.duration_since(at).as_secs());
+            certificate.age_seconds = age.map(|age| age.try_into().unwrap_or(0));
+        }
         certificates.sort_by_cached_key(|one| (one.kind, natural_key(&one.name)));
         CertificateList { certificates }
     }
@@ -145,6 +149,7 @@ impl CertificateSources {
             serial: credentials.map(|known| known.current.serial.clone()),
             state: state.to_owned(),
             issued_at: Some(issued_at(record)),
+            age_seconds: None,
             not_after: record.certificate_expires_at,
             renew_at: None,
             used_by: use_of(connected && !is_unused),
@@ -215,6 +220,7 @@ fn view(
         serial,
         state,
         issued_at,
+        age_seconds: None,
         not_after,
         renew_at,
         used_by,

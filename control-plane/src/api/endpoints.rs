@@ -154,7 +154,7 @@ fn never_answered(provider: Provider, trouble: &Stale) -> SourceView {
     }
 }
 
-fn stale_view(stale: &Stale) -> StaleView {
+pub(super) fn stale_view(stale: &Stale) -> StaleView {
     StaleView { since: stale.since, reason: stale.reason.clone() }
 }
 

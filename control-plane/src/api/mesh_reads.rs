@@ -1,7 +1,10 @@
-//! The admin API's reads of services and access.
+//! The admin API's reads of services, access and configuration.
 
 use ironmesh_admin::{ApiError, MeshReads};
-use ironmesh_api::{AccessPage, AccessQuery, ServiceDetail, ServicePage, ServiceQuery};
+use ironmesh_api::{
+    AccessPage, AccessQuery, DocumentsQuery, PolicyDocuments, ProviderList, ServiceDetail,
+    ServicePage, ServiceQuery, SettingsView,
+};
 use ironmesh_catalog::ServiceName;
 
 use super::RunningControlPlane;
@@ -17,5 +20,17 @@ impl MeshReads for RunningControlPlane {
 
     fn access(&self, query: &AccessQuery) -> Result<AccessPage, ApiError> {
         self.access_page(query)
+    }
+
+    fn policy_documents(&self, query: &DocumentsQuery) -> Result<PolicyDocuments, ApiError> {
+        self.documents(query)
+    }
+
+    fn providers(&self) -> ProviderList {
+        self.provider_list()
+    }
+
+    fn settings(&self) -> SettingsView {
+        self.settings_view()
     }
 }

@@ -96,6 +96,14 @@ impl Releases {
         Ok(Release { record, documents, findings })
     }
 
+    /// The documents of the release of this revision.
+    pub(crate) fn documents(
+        &self,
+        revision: &PolicyRevision,
+    ) -> Result<Vec<Document>, ReleaseError> {
+        Ok(self.read(revision)?.documents)
+    }
+
     /// The records of all releases, the newest first. A release without a legible record is not listed.
     pub(crate) fn records(&self) -> Result<Vec<PolicyRecord>, ReleaseError> {
         let unreadable = |source| ReleaseError::Unreadable { path: self.folder.clone(), source };

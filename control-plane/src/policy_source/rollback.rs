@@ -158,7 +158,7 @@ impl PolicySource {
 }
 
 /// The one of the stored policies whose revision is or begins with `revision`.
-pub(super) fn find(revision: &str, stored: Vec<PolicyRecord>) -> Result<PolicyRecord, ApiError> {
+pub(crate) fn find(revision: &str, stored: Vec<PolicyRecord>) -> Result<PolicyRecord, ApiError> {
     let begins = |record: &PolicyRecord| record.revision.0.starts_with(revision);
     let mut found: Vec<_> = stored.into_iter().filter(begins).collect();
     match (found.pop(), found.is_empty()) {

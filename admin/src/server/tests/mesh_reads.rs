@@ -1,4 +1,7 @@
-use ironmesh_api::{AccessPage, AccessQuery, ServiceDetail, ServicePage, ServiceQuery};
+use ironmesh_api::{
+    AccessPage, AccessQuery, DocumentsQuery, PolicyDocuments, ProviderList, ServiceDetail,
+    ServicePage, ServiceQuery, SettingsView,
+};
 
 use super::*;
 
@@ -12,6 +15,18 @@ impl MeshReads for Slow {
     }
 
     fn access(&self, _: &AccessQuery) -> Result<AccessPage, ApiError> {
+        not_requested()
+    }
+
+    fn policy_documents(&self, _: &DocumentsQuery) -> Result<PolicyDocuments, ApiError> {
+        not_requested()
+    }
+
+    fn providers(&self) -> ProviderList {
+        not_requested()
+    }
+
+    fn settings(&self) -> SettingsView {
         not_requested()
     }
 }

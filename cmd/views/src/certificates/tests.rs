@@ -23,6 +23,7 @@ fn view(
         serial: Some("4a5b".to_owned()),
         state: state.to_owned(),
         issued_at: Some(now() - day * 10),
+        age_seconds: Some(10 * 86_400),
         not_after: now() + day * 20,
         renew_at: None,
         used_by,
