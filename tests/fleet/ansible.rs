@@ -8,6 +8,7 @@ mod upgrade;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use fs_err as fs;
 use ironmesh_tests::programs::{require_ansible, require_envoy, require_package};
@@ -26,6 +27,9 @@ const BUYER: u8 = 5;
 
 /// The local port of the bookstore on the host of the buyer.
 const STORE_PORT: u16 = 14001;
+
+/// Longer than each play takes, on any machine.
+const LONGEST_PLAY: Duration = Duration::from_secs(600);
 
 /// The hosts: Debian 12 and 13, among them one store of each.
 const RELEASES: [Release; 5] =
@@ -172,7 +176,9 @@ async fn release_policies(fleet: &Fleet, controller: &Controller<'_>) {
         controller.write("policy/log.toml", &LOG.replace("\"log\"", &format!("\"{name}\"")));
         let interrupted = controller.try_play("release-policy", &short);
         let is_released = format!("{REVISION} | grep --invert-match --fixed-strings \"{before}\"");
-        let released = fleet.guest(CONTROL_PLANE).wait_until("the release", &is_released);
+        // The end of the play ends the wait: on a busy machine, its first steps take longer than any other wait.
+        let control_plane = fleet.guest(CONTROL_PLANE);
+        let released = control_plane.wait_within(LONGEST_PLAY, "the release", &is_released);
         before = tokio::select! {
             report = interrupted => panic!("not interrupted: {}", report.text),
             revision = released => revision,

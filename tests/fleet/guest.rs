@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use fs_err as fs;
 use ironmesh_tests::eventually;
-use ironmesh_tests::eventually::patience;
+use ironmesh_tests::eventually::{eventually_within, patience};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, Command};
@@ -216,7 +216,17 @@ impl Guest {
 
     /// Waits until a snippet of bash succeeds, and returns its output.
     pub(crate) async fn wait_until(&self, what: &str, snippet: &str) -> String {
-        eventually(&format!("{what} on {}", self.name()), async || {
+        self.wait_within(patience(), what, snippet).await
+    }
+
+    /// The same with a different deadline.
+    pub(crate) async fn wait_within(
+        &self,
+        patience: Duration,
+        what: &str,
+        snippet: &str,
+    ) -> String {
+        eventually_within(patience, &format!("{what} on {}", self.name()), async || {
             let output = self.try_run(snippet).await;
             if output.status.success() {
                 return Ok(text(&output.stdout));
