@@ -17,13 +17,13 @@ mod operations;
 mod principal;
 mod routes;
 mod silences;
+mod sockets;
 #[cfg(test)]
 mod tests;
 mod versions;
 mod work_queues;
 
 use std::io;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use axum::Router;
@@ -31,9 +31,10 @@ use axum::extract::{ConnectInfo, Extension, Request};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use ironmesh_listener::TlsCredentials;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use tower_layer::Layer as _;
 use tracing::Instrument;
 
 pub use access::{Authenticated, OperatorAccess, PresentedCredential};
@@ -47,6 +48,7 @@ pub use operations::Operation;
 use principal::SocketUser;
 pub use principal::{Identity, Permission, Principal};
 pub use routes::operations;
+pub use sockets::{BindError, bind_group_socket, bind_socket};
 use work_queues::WorkQueues;
 
 type Shared = Arc<dyn ControlPlane>;
@@ -80,13 +82,9 @@ impl AdminApi {
 
     /// Serves the admin port until the task is dropped: reads for all users of the machine, whose clients use an address,
     /// `localhost` or one of `names` as the host.
-    pub async fn serve_port(
-        self,
-        listener: TcpListener,
-        names: impl IntoIterator<Item = String>,
-    ) -> io::Result<()> {
+    pub async fn serve_port(self, listener: TcpListener, names: impl IntoIterator<Item = String>) {
         let router = for_hosts(self.router.layer(Extension(Principal::local())), names);
-        connections::serve(listener, router, connections::Bounds::PORT).await
+        connections::serve(listener, |_| router.clone(), connections::Bounds::PORT).await;
     }
 
     /// Serves operators on the network until `shutdown`, whose clients use an address, `localhost` or one of `names` as the
@@ -100,6 +98,15 @@ impl AdminApi {
     ) {
         let router = network::with_principals(self.router, self.control_plane);
         network::serve(listener, credentials, for_hosts(router, names), shutdown).await;
+    }
+
+    /// Serves the socket for a group until the task is dropped: reads of the role operator.
+    pub async fn serve_group_socket(self, listener: UnixListener) {
+        let as_member = |stream: &UnixStream| {
+            let uid = stream.peer_cred().ok().map(|peer| peer.uid());
+            Extension(Principal::member(uid)).layer(self.router.clone())
+        };
+        connections::serve(listener, as_member, connections::Bounds::PORT).await;
     }
 
     /// Serves the admin socket until the task is dropped, for its owner, who may do everything.
@@ -122,32 +129,6 @@ async fn as_owner(
 ) -> Response {
     request.extensions_mut().insert(Principal::owner(uid));
     next.run(request).await
-}
-
-/// The failure to create the admin socket.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot create the admin socket `{path}`")]
-pub struct BindError {
-    path: PathBuf,
-    #[source]
-    source: io::Error,
-}
-
-/// Creates the socket at `path`, for its owner alone. An existing file there is the socket of a dead process: the
-/// caller holds the lock of the state folder.
-pub fn bind_socket(path: &Path) -> Result<UnixListener, BindError> {
-    use std::os::unix::fs::PermissionsExt;
-    let bind = || {
-        match fs_err::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let listener = UnixListener::bind(path)?;
-        // The folder has mode 0700 already, so that no other user can connect in between.
-        fs_err::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-        Ok(listener)
-    };
-    bind().map_err(|source| BindError { path: path.to_owned(), source })
 }
 
 /// Runs a request in a span, which marks the lines that it logs.

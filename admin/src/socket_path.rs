@@ -1,4 +1,4 @@
-//! The path of the admin socket, whose length the system limits.
+//! The path of a socket, whose length the system limits.
 
 use std::path::{Path, PathBuf};
 
@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 /// (unix(7)).
 const MAX_LENGTH: usize = 107;
 
-/// The path of the admin socket is longer than the system allows.
+/// The path of a socket is longer than the system allows.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the path of the admin socket has {length} bytes, and Linux allows {MAX_LENGTH}: `{path}`; set `state` in the \
-     settings to a folder with a shorter path"
+    "the path of a socket has {length} bytes, and Linux allows {MAX_LENGTH}: `{path}`; set `state` in the settings, or \
+     `group_socket` if that is the socket, to a shorter path"
 )]
 pub struct SocketPathTooLong {
     path: PathBuf,

@@ -108,7 +108,17 @@ impl ResolvedSettings {
     pub(crate) fn client(&self) -> Client {
         match &self.remote {
             Some(remote) => Client::remote(remote.clone()),
-            None => Client::new(&self.admin_socket()).expecting(self.settings.listen.admin),
+            None => Client::new(&self.socket()).expecting(self.settings.listen.admin),
+        }
+    }
+
+    /// The socket that this user may use: that for a group, if the state folder is another user's.
+    fn socket(&self) -> PathBuf {
+        let socket = self.admin_socket();
+        let for_group = self.settings.group_socket.as_ref().filter(|path| path.exists());
+        match for_group {
+            Some(path) if !socket.exists() => path.clone(),
+            _ => socket,
         }
     }
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use ironmesh_admin::{AdminApi, bind_socket, check_socket_path};
+use ironmesh_admin::{AdminApi, bind_group_socket, bind_socket, check_socket_path};
 use ironmesh_catalog::{CertificateStore, Mesh, Provider};
 use ironmesh_cert::{Authority, ServiceCertificates};
 use ironmesh_config_settings::{PolicyLocation, ReloadableSettings, Settings};
@@ -103,6 +103,13 @@ pub async fn start(
 
     // All checks that may fail come before the first write: a failed first start leaves no state.
     check_socket_path(&options.admin_socket)?;
+    let group_socket = match &settings.group_socket {
+        Some(path) => {
+            check_socket_path(path)?;
+            Some(bind_group_socket(path)?)
+        }
+        None => None,
+    };
     let source = match &options.policy {
         PolicyLocation::Folder(path) => {
             if let (Err(error), false) =
@@ -332,7 +339,11 @@ pub async fn start(
         });
     }
     let port = api.clone().serve_port(admin_listener, names);
-    tasks.spawn(run_until(shutdown.clone(), async { Ok(port.await?) }));
+    tasks.spawn(run_until(shutdown.clone(), async { Ok(port.await) }));
+    if let Some(socket) = group_socket {
+        let group = api.clone().serve_group_socket(socket);
+        tasks.spawn(run_until(shutdown.clone(), async { Ok(group.await) }));
+    }
     let socket = api.serve_socket(socket);
     tasks.spawn(run_until(shutdown.clone(), async { Ok(socket.await?) }));
     let (credentials, end) = (feeds.enrollment_credentials, shutdown.clone());

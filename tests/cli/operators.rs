@@ -1,5 +1,6 @@
 //! Operators on the network: who may do what on which listener, bad credentials, and contexts of the command line.
 
+use std::fs::Permissions;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -15,9 +16,12 @@ use tokio::net::{TcpStream, UnixStream};
 use crate::command::Run;
 use crate::server::Server;
 
-/// A control plane with the listener for operators.
+/// A control plane with the listener for operators, and with the socket for a group.
 async fn start() -> Option<(Server, Child)> {
-    let server = Server::open("")?;
+    let server = Server::open("group_socket = \"group/operators.sock\"")?;
+    let folder = server.workspace.path().join("group");
+    fs::create_dir(&folder).unwrap();
+    fs::set_permissions(&folder, Permissions::from_mode(0o2750)).unwrap();
     let settings = server.workspace.path().join("ironmesh.toml");
     let text = fs::read_to_string(&settings).unwrap();
     fs::write(&settings, format!("{text}api = \"{}\"\n", api(&server))).unwrap();
@@ -116,6 +120,7 @@ async fn request(
 #[derive(Debug)]
 enum Caller {
     Socket,
+    Group,
     Port,
     Network(Option<OperatorRole>, Identity),
 }
@@ -125,6 +130,8 @@ impl Caller {
     fn expected(&self, permission: Permission) -> Expected {
         let role = match self {
             Self::Socket => Some(OperatorRole::Admin),
+            Self::Group if !permission.is_read() => return Expected::Forbidden,
+            Self::Group => Some(OperatorRole::Operator),
             // It only reads, and no operation of a viewer changes anything.
             Self::Port => Some(OperatorRole::Viewer),
             Self::Network(role, _) => *role,
@@ -165,6 +172,7 @@ async fn operations_are_allowed_by_role_on_each_listener() {
     issue(&server, "vera", "viewer", "1h");
     let callers = [
         Caller::Socket,
+        Caller::Group,
         Caller::Port,
         Caller::Network(None, Identity::Nobody),
         Caller::Network(Some(OperatorRole::Viewer), certificate(&server, "vera")),
@@ -185,8 +193,12 @@ async fn operations_are_allowed_by_role_on_each_listener() {
                     let headers = [("host", "localhost")];
                     connection.request(operation.method.clone(), &path, &headers).await.unwrap()
                 }
-                Caller::Socket => {
-                    let socket = server.state().join("admin.sock");
+                Caller::Socket | Caller::Group => {
+                    let socket = match caller {
+                        Caller::Socket => "state/admin.sock",
+                        _ => "group/operators.sock",
+                    };
+                    let socket = server.workspace.path().join(socket);
                     let stream = UnixStream::connect(socket).await.unwrap();
                     let mut connection = Http1Connection::over(stream).await.unwrap();
                     let headers = [("host", "ironmesh")];
@@ -208,6 +220,34 @@ async fn operations_are_allowed_by_role_on_each_listener() {
     // The journal has the rejected and made changes of operators with their names.
     let journal = server.run(&["journal", "--kind", "operator"]);
     assert!(ok(journal).contains("vera"));
+}
+
+/// A member of the group cannot see the state folder.
+#[tokio::test]
+async fn member_of_the_group_reads_by_its_socket() {
+    let Some((server, _child)) = start().await else { return };
+    let settings = fs::read_to_string(server.workspace.path().join("ironmesh.toml")).unwrap();
+    let elsewhere = settings.replace("state = \"state\"", "state = \"hidden\"");
+    server.workspace.write("member.toml", &elsewhere);
+    let run = |arguments: &[&str]| {
+        server.workspace.run(&[arguments, &["--config", "member.toml"]].concat())
+    };
+    let journal = ok(run(&["journal", "--kind", "policy"]));
+    assert!(journal.contains("policy"), "{journal}");
+    let rejected = run(&["proxy", "revoke", "none", "--reason", "test", "--yes"]);
+    assert_eq!(rejected.code, 1, "{rejected:?}");
+    assert!(rejected.stderr.contains("this socket only reads"), "{rejected:?}");
+
+    // A second control plane does not take the socket from the first.
+    let (xds, admin) = (server.loopback.socket(2, 15128), server.loopback.socket(2, 15014));
+    let second = format!(
+        "group_socket = \"group/operators.sock\"\nstate = \"second\"\npolicy = \"policy\"\n[listen]\nxds = \"{xds}\"\nadmin = \"{admin}\"\n"
+    );
+    server.workspace.write("second.toml", &second);
+    let run = server.workspace.run(&["serve", "--config", "second.toml"]);
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stderr.contains("a process answers on the socket"), "{run:?}");
+    assert!(!server.workspace.path().join("second").exists());
 }
 
 #[tokio::test]

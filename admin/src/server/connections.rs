@@ -1,4 +1,4 @@
-//! The connections of a TCP listener: how many there may be, and how long one may be silent.
+//! The connections of a listener: how many there may be, and how long one may be silent.
 //!
 //! It knows nothing of their requests. The admin socket needs no such bounds: only the owner of the state folder
 //! connects to it.
@@ -6,22 +6,21 @@
 #[cfg(test)]
 mod tests;
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
+use axum::response::Response;
+use axum::serve::Listener;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
-/// The bounds of a TCP listener.
+/// The bounds of a listener.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
     /// The most connections at once. Further ones are closed at once.
@@ -35,7 +34,7 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    /// The bounds of the admin port.
+    /// The bounds of the admin port and of the socket for a group.
     pub(super) const PORT: Self = Self {
         connections: 128,
         head: Duration::from_secs(15),
@@ -50,35 +49,33 @@ impl Bounds {
 /// The most bytes of the head of a request, whose query may be a long question.
 const MAX_HEAD_BYTES: usize = 64 << 10;
 
-/// The pause before the next accept after the system had no file for a connection.
-const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(100);
-
-/// Serves `router` on each connection, until the task is dropped.
-pub(super) async fn serve(listener: TcpListener, router: Router, bounds: Bounds) -> io::Result<()> {
+/// Serves each connection by the service that `service` makes for its stream, until the task is dropped.
+pub(super) async fn serve<L, S>(mut listener: L, service: impl Fn(&L::Io) -> S, bounds: Bounds)
+where
+    L: Listener,
+    S: tower_service::Service<hyper::Request<Incoming>, Response = Response>
+        + Clone
+        + Send
+        + 'static,
+    S::Future: Send,
+    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
     let slots = Arc::new(Semaphore::new(bounds.connections));
     // The connections end with this task.
     let mut connections = JoinSet::new();
     loop {
-        let Ok((stream, _)) = listener.accept().await else {
-            // The failure is that of one connection, or a temporary one of the system: the listener goes on.
-            sleep(ACCEPT_RETRY_PAUSE).await;
-            continue;
-        };
+        // Goes on after failures of one connection, and after a pause when the system has no file for a connection.
+        let (stream, _) = listener.accept().await;
         while connections.try_join_next().is_some() {}
         // Beyond the bound a connection is closed at once, instead of waiting without an answer.
         if let Ok(slot) = Arc::clone(&slots).try_acquire_owned() {
-            connections.spawn(connection(stream, router.clone(), bounds, slot));
+            let service = TowerToHyperService::new(service(&stream));
+            connections.spawn(async move {
+                serve_stream(TokioIo::new(stream), service, bounds).await;
+                drop(slot);
+            });
         }
     }
-}
-
-async fn connection(
-    stream: TcpStream,
-    router: Router,
-    bounds: Bounds,
-    _slot: OwnedSemaphorePermit,
-) {
-    serve_stream(TokioIo::new(stream), TowerToHyperService::new(router), bounds).await;
 }
 
 /// Serves the requests of one stream, until it ends or its time is over.

@@ -67,6 +67,8 @@ pub struct Settings {
     pub key_encryption_key: Option<PathBuf>,
     /// The listeners of the control plane.
     pub listen: Listen,
+    /// The socket for a group of operators, if it is on.
+    pub group_socket: Option<PathBuf>,
     /// The addresses of the control plane that bootstraps of proxies name, each with host and port.
     pub advertise: Vec<(String, u16)>,
     /// Certificates.
@@ -156,6 +158,7 @@ impl Default for Settings {
             removal_hold: Duration::from_secs(30),
             key_encryption_key: None,
             listen: Listen::default(),
+            group_socket: None,
             advertise: Vec::new(),
             certificates: Certificates::default(),
             xds: Xds::default(),
@@ -198,6 +201,7 @@ fn read(table: &mut Table<'_>) -> Result<Settings, FindingReported> {
     let policy = table.optional("policy", |value| policy::read(value, &name));
     let key_encryption_key = table.optional("key_encryption_key", read_path);
     let listen = table.optional("listen", read_listen);
+    let group_socket = table.optional("group_socket", read_path);
     let advertise = table.optional("advertise", |value| value.each(read_authority));
     let certificates = table.optional("certificates", read_certificates);
     let xds = table.optional("xds", read_xds);
@@ -222,6 +226,7 @@ fn read(table: &mut Table<'_>) -> Result<Settings, FindingReported> {
         removal_hold: policy.removal_hold.unwrap_or(default.removal_hold),
         key_encryption_key: key_encryption_key?,
         listen: listen?.unwrap_or(default.listen),
+        group_socket: group_socket?,
         advertise: advertise?.unwrap_or(default.advertise),
         certificates: certificates?.unwrap_or(default.certificates),
         xds: xds?.unwrap_or(default.xds),

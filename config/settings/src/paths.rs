@@ -15,6 +15,7 @@ impl Settings {
         Self {
             state: self.state.map(join),
             key_encryption_key: self.key_encryption_key.map(join),
+            group_socket: self.group_socket.map(join),
             store: match self.store {
                 StoreLocation::Embedded => StoreLocation::Embedded,
                 StoreLocation::Etcd(etcd) => StoreLocation::Etcd(etcd_below(folder, etcd)),

@@ -1,7 +1,10 @@
+use std::io;
 use std::net::SocketAddr;
 
+use axum::Router;
 use axum::routing::get;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 
 use super::*;
@@ -13,7 +16,7 @@ async fn start(bounds: Bounds) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let router = Router::new().route("/", get(|| async { "here" }));
-    tokio::spawn(serve(listener, router, bounds));
+    tokio::spawn(serve(listener, move |_| router.clone(), bounds));
     address
 }
 

@@ -1,0 +1,91 @@
+//! The sockets of the API on this machine: that of the owner of the state folder, and that of a group of operators.
+//!
+//! The kernel decides who connects: the mode of a socket and of its folder are all of its access control.
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use tokio::net::UnixListener;
+
+/// The failure to create a socket.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// The system does not create it.
+    #[error("cannot create the socket `{path}`")]
+    System {
+        /// The path of the socket.
+        path: PathBuf,
+        /// What the system reports.
+        source: io::Error,
+    },
+    /// The folder of the socket for a group gives access to others, or to no group.
+    #[error(
+        "the folder `{folder}` of `group_socket` has the mode {mode:o}: its group gets access, so it needs the setgid bit, and \
+         nothing for others: `install -d -m 2750 -o USER -g GROUP {folder}`, with the user of the control plane"
+    )]
+    Folder {
+        /// The folder.
+        folder: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// A different process has this path.
+    #[error(
+        "a process answers on the socket `{path}` already: stop it, or set a different `group_socket` in the settings"
+    )]
+    InUse {
+        /// The path of the socket.
+        path: PathBuf,
+    },
+}
+
+/// Creates the socket at `path`, for its owner alone. An existing file there is the socket of a dead process: the
+/// caller holds the lock of the state folder.
+///
+/// # Errors
+///
+/// Fails where the system does not create the socket.
+pub fn bind_socket(path: &Path) -> Result<UnixListener, BindError> {
+    // The folder has mode 0700 already, so that no other user can connect in between.
+    bind(path, 0o600)
+}
+
+/// Creates the socket at `path` for the group of its folder. The setgid bit of the folder gives the socket this group, so
+/// that the control plane needs no right to change groups, and is no member of it.
+///
+/// # Errors
+///
+/// Fails if others than the group may enter the folder, if a process answers at `path`, or where the system does not
+/// create the socket.
+pub fn bind_group_socket(path: &Path) -> Result<UnixListener, BindError> {
+    let system = |source| BindError::System { path: path.to_owned(), source };
+    let folder = path.parent().unwrap_or_else(|| Path::new("/"));
+    let metadata = fs_err::metadata(folder).map_err(system)?;
+    let mode = metadata.mode() & 0o7777;
+    if !metadata.is_dir() || mode & 0o2000 == 0 || mode & 0o007 != 0 {
+        return Err(BindError::Folder { folder: folder.to_owned(), mode });
+    }
+    // No lock belongs to this path.
+    if UnixStream::connect(path).is_ok() {
+        return Err(BindError::InUse { path: path.to_owned() });
+    }
+    bind(path, 0o660)
+}
+
+fn bind(path: &Path, mode: u32) -> Result<UnixListener, BindError> {
+    let bind = || {
+        match fs_err::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let listener = UnixListener::bind(path)?;
+        fs_err::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+        Ok(listener)
+    };
+    bind().map_err(|source| BindError::System { path: path.to_owned(), source })
+}

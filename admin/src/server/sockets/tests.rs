@@ -1,0 +1,37 @@
+use super::*;
+
+fn folder(mode: u32) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs_err::set_permissions(folder.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+    folder
+}
+
+#[tokio::test]
+async fn group_socket_needs_a_folder_of_its_group_alone() {
+    for mode in [0o2755, 0o2751, 0o2777, 0o750, 0o700] {
+        let folder = folder(mode);
+        let error = bind_group_socket(&folder.path().join("operators.sock")).unwrap_err();
+        assert!(matches!(error, BindError::Folder { .. }), "{mode:o}: {error}");
+        assert!(error.to_string().contains(&format!("the mode {mode:o}")), "{error}");
+        assert_eq!(fs_err::read_dir(folder.path()).unwrap().count(), 0, "{mode:o}");
+    }
+    let folder = folder(0o2750);
+    let path = folder.path().join("operators.sock");
+    let _listener = bind_group_socket(&path).unwrap();
+    let socket = fs_err::metadata(&path).unwrap();
+    assert_eq!(socket.mode() & 0o7777, 0o660);
+    assert_eq!(socket.gid(), fs_err::metadata(folder.path()).unwrap().gid());
+    let missing = bind_group_socket(&folder.path().join("missing/operators.sock"));
+    assert!(matches!(missing, Err(BindError::System { .. })), "{missing:?}");
+}
+
+#[tokio::test]
+async fn group_socket_replaces_that_of_a_dead_process_only() {
+    let folder = folder(0o2750);
+    let path = folder.path().join("operators.sock");
+    let first = bind_group_socket(&path).unwrap();
+    let second = bind_group_socket(&path);
+    assert!(matches!(second, Err(BindError::InUse { .. })), "{second:?}");
+    drop(first);
+    bind_group_socket(&path).unwrap();
+}
