@@ -15,6 +15,7 @@ mod audit;
 mod enrollment;
 pub mod envoy_check;
 mod findings;
+mod follow_records;
 pub mod forecast;
 mod health_discovery;
 mod health_table;

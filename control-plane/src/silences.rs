@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ironmesh_catalog::text::chain;
 use ironmesh_catalog::{
     ActiveSilences, Silence, SilenceId, SilenceRemoval, SilenceState, StoreError,
 };
@@ -17,18 +16,17 @@ use ironmesh_store::{
 };
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
+
+use crate::follow_records::follow_records;
 
 /// How long a silence is kept after its end: for so long operators see what was silenced.
 const RETENTION: SignedDuration = SignedDuration::from_hours(30 * 24);
 
 /// The most stored silences. The oldest of those that have ended make room for new ones.
 const MAX_STORED: usize = 5_000;
-
-/// The pause before a new watch, after one that failed.
-const RETRY: Duration = Duration::from_secs(1);
 
 /// How often a change is tried, each time on the newest record.
 const MAX_ATTEMPTS: usize = 8;
@@ -191,29 +189,11 @@ impl SilenceTable {
         Ok(())
     }
 
-    /// Follows the stored silences until `shutdown`. A failed watch is begun again, with the current state.
+    /// Follows the stored silences until `shutdown`.
     pub(crate) async fn follow(self: Arc<Self>, shutdown: CancellationToken) -> anyhow::Result<()> {
-        let follow = async {
-            loop {
-                if let Err(error) = self.follow_once().await {
-                    let reason = chain(&error);
-                    tracing::debug!(reason, "the watch of silences has ended");
-                }
-                sleep(RETRY).await;
-            }
-        };
-        tokio::select! {
-            () = follow => Ok(()),
-            () = shutdown.cancelled() => Ok(()),
-        }
-    }
-
-    async fn follow_once(&self) -> Result<(), RecordError> {
-        let mut watch = tokio::task::block_in_place(|| self.table.watch())?;
-        loop {
-            watch.changed().await?;
-            tokio::task::block_in_place(|| self.read(Timestamp::now(), Instant::now()))?;
-        }
+        let reread = || self.read(Timestamp::now(), Instant::now());
+        follow_records(&self.table, reread, &shutdown).await;
+        Ok(())
     }
 }
 
