@@ -52,6 +52,7 @@ use ironmesh_api::{
 };
 use ironmesh_api::{FindingList, SilenceList, SilenceRequest, SilenceView};
 use ironmesh_api::{JournalPage, MAX_JOURNAL_PAGE};
+use ironmesh_api::{LinkRequest, LoginLink, SessionList, SessionView};
 use ironmesh_api::{MAX_PROXY_PAGE, ProxyPage, ProxyQuery};
 use ironmesh_api::{Plan, PlanRequest};
 use ironmesh_api::{ProxyConfig, ProxyDetail};
@@ -363,6 +364,21 @@ impl Client {
     /// The operators and their credentials.
     pub async fn operators(&self) -> Result<OperatorList, ClientError> {
         self.call::<(), _>(Method::GET, "/v1/operators", None).await
+    }
+
+    /// The logins of browsers.
+    pub async fn sessions(&self) -> Result<SessionList, ClientError> {
+        self.call::<(), _>(Method::GET, "/v1/sessions", None).await
+    }
+
+    /// Creates a login link.
+    pub async fn create_login_link(&self, request: &LinkRequest) -> Result<LoginLink, ClientError> {
+        self.long_call("/v1/login-links", request).await
+    }
+
+    /// Revokes a login link or a session.
+    pub async fn revoke_session(&self, id: &TokenId) -> Result<SessionView, ClientError> {
+        self.long_call(&format!("/v1/sessions/{id}/revoke"), &()).await
     }
 
     /// Issues a certificate or a token for an operator.

@@ -32,6 +32,7 @@ pub mod journal;
 pub mod labels;
 mod listeners;
 pub mod locality;
+mod login;
 pub mod name;
 mod object_ref;
 mod operator;
@@ -92,6 +93,7 @@ pub use join_token::{JoinToken, TokenMisuse, TokenState, TokenUse};
 pub use journal::{Actor, JournalEntry, JournalKind, JournalOutcome, JournalQuery, JournalSubject};
 pub use labels::Labels;
 pub use locality::Locality;
+pub use login::{Login, LoginState, LoginUser};
 pub use name::{Domain, Hostname, InvalidName, Name, ServiceAccount, ServiceName, ServicePort};
 pub use object_ref::{InvalidObject, ObjectRef};
 pub use operator::{

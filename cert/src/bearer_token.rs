@@ -14,6 +14,10 @@ pub enum TokenUsage {
     Join,
     /// Requests of an operator to the admin API.
     Operator,
+    /// The login of a browser, once.
+    LoginLink,
+    /// The session of a browser.
+    LoginSession,
 }
 
 impl TokenUsage {
@@ -22,6 +26,8 @@ impl TokenUsage {
         match self {
             Self::Join => "imt1_",
             Self::Operator => "imo1_",
+            Self::LoginLink => "iml1_",
+            Self::LoginSession => "ims1_",
         }
     }
 }
@@ -49,6 +55,12 @@ impl BearerToken {
         let (id, secret) = bytes.split_at(TokenId::DIGITS / 2);
         let id = HEXLOWER.encode(id).parse().map_err(|_| Unspecified)?;
         Ok(Self { usage, id, secret: Secret::new(HEXLOWER.encode(secret)) })
+    }
+
+    /// The same token with a different public name.
+    #[must_use]
+    pub fn with_id(self, id: TokenId) -> Self {
+        Self { id, ..self }
     }
 
     /// Reads a token for `usage`; none if the text is not one, for example because it is truncated.

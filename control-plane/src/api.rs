@@ -8,6 +8,7 @@ mod cordons;
 mod endpoints;
 mod enrollment;
 mod findings;
+mod logins;
 mod mesh_reads;
 mod metrics;
 mod operators;
@@ -57,6 +58,7 @@ use super::enrollment::{Alarms, TokenTable, XdsAddresses};
 use super::health_discovery::HealthDiscovery;
 use super::journal::{self, CertificateHolder, Journal};
 use super::leave_table::LeaveTable;
+use super::logins::Logins;
 use super::operators::Operators;
 use super::peers::Peers;
 use super::policy_source::{PolicyState, Releases, SourceRequests};
@@ -103,6 +105,7 @@ pub(crate) struct RunningControlPlane {
     /// The address of the API for operators on the network, if it is on.
     pub(crate) api_address: Option<SocketAddr>,
     pub(crate) operators: Arc<Operators>,
+    pub(crate) logins: Arc<Logins>,
     pub(crate) tokens: Arc<TokenTable>,
     pub(crate) alarms: Arc<Alarms>,
     pub(crate) enrollment_counters: Arc<EnrollmentCounters>,

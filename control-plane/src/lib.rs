@@ -21,6 +21,7 @@ mod health_discovery;
 mod health_table;
 mod journal;
 mod leave_table;
+mod logins;
 mod metrics;
 mod node_metadata;
 mod open_files;

@@ -9,14 +9,13 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use ironmesh_admin::{ApiError, Authenticated, PresentedCredential};
+use ironmesh_admin::ApiError;
 use ironmesh_api::MAX_OPERATORS;
 use ironmesh_catalog::text::chain;
 use ironmesh_catalog::{
     CredentialState, OperatorCredential, OperatorName, OperatorRecord, OperatorRole, Revocation,
-    StoreError, TrustDomain, UnknownFields,
+    Secret, StoreError, TrustDomain, UnknownFields,
 };
 use ironmesh_cert::peer::VerifiedOperator;
 use ironmesh_cert::{BearerToken, TokenUsage};
@@ -25,17 +24,15 @@ use ironmesh_store::{
 };
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::{Mutex, RwLock};
-use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
+
+use crate::follow_records::follow_records;
 
 /// How long a credential is listed after it can no longer be used.
 const RETENTION: SignedDuration = SignedDuration::from_hours(30 * 24);
 
 /// How often a change is tried, each time on the newest records.
 const MAX_ATTEMPTS: usize = 8;
-
-/// The pause before a new watch, after one that failed.
-const RETRY: Duration = Duration::from_secs(1);
 
 /// The operators of the mesh.
 #[derive(Debug)]
@@ -46,6 +43,17 @@ pub(crate) struct Operators {
     known: RwLock<BTreeMap<OperatorName, OperatorRecord>>,
     /// Held while the stored operators are read and shown: an earlier state never replaces a later one.
     rereading: Mutex<()>,
+}
+
+/// An operator with a valid credential.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CredentialHolder {
+    /// The operator's name.
+    pub(crate) name: OperatorName,
+    /// The operator's role.
+    pub(crate) role: OperatorRole,
+    /// The id of the credential.
+    pub(crate) credential: String,
 }
 
 /// Whether a change may leave the mesh without an admin.
@@ -72,27 +80,8 @@ impl Operators {
 
     /// Follows the stored operators until `shutdown`.
     pub(crate) async fn follow(self: Arc<Self>, shutdown: CancellationToken) -> anyhow::Result<()> {
-        let follow = async {
-            loop {
-                if let Err(error) = self.follow_once().await {
-                    tracing::debug!(error = chain(&error), "the watch of operators has ended");
-                }
-                sleep(RETRY).await;
-            }
-        };
-        tokio::select! {
-            () = follow => Ok(()),
-            () = shutdown.cancelled() => Ok(()),
-        }
-    }
-
-    async fn follow_once(&self) -> Result<(), RecordError> {
-        let mut watch = tokio::task::block_in_place(|| self.table.watch())?;
-        loop {
-            watch.changed().await?;
-            // There are few operators, and few changes.
-            tokio::task::block_in_place(|| self.reread())?;
-        }
+        follow_records(&self.table, || self.reread(), &shutdown).await;
+        Ok(())
     }
 
     fn reread(&self) -> Result<(), RecordError> {
@@ -107,40 +96,59 @@ impl Operators {
         self.known.read().values().cloned().collect()
     }
 
-    /// The operator who presents a credential, if it can be used at `now`.
-    pub(crate) fn authenticate(
+    /// The operator of a client certificate (DER), if it can be used at `now`.
+    pub(crate) fn of_certificate(
         &self,
-        presented: &PresentedCredential<'_>,
+        leaf: &[u8],
         now: Timestamp,
-    ) -> Result<Authenticated, ApiError> {
-        let rejected = |why: &str| ApiError::Unauthenticated(why.to_owned());
-        match presented {
-            PresentedCredential::Certificate(leaf) => {
-                let VerifiedOperator { name, serial } =
-                    VerifiedOperator::read(leaf, &self.trust_domain)
-                        .map_err(|error| ApiError::Unauthenticated(error.to_string()))?;
-                let known = self.known.read();
-                let found = known.get(&name).and_then(|operator| {
-                    let credential = operator.credential(&serial)?;
-                    credential.secret_hash.is_none().then_some((operator, credential))
-                });
-                let unknown = "the operator certificate is unknown to this mesh: request a new one with `ironmesh operator request`";
-                usable(found.ok_or_else(|| rejected(unknown))?, now)
-            }
-            PresentedCredential::Token(text) => {
-                // Neither error tells whether the id or the secret is wrong.
-                let unknown = || rejected("the token is not one of this mesh, or is truncated");
-                let token = BearerToken::parse(TokenUsage::Operator, text).ok_or_else(unknown)?;
-                let id = token.id().to_string();
-                let known = self.known.read();
-                let found = known.values().find_map(|operator| {
-                    let credential = operator.credential(&id)?;
-                    let secret_hash = credential.secret_hash.as_deref()?;
-                    token.has_hash(secret_hash).then_some((operator, credential))
-                });
-                usable(found.ok_or_else(unknown)?, now)
-            }
-        }
+    ) -> Result<CredentialHolder, ApiError> {
+        let VerifiedOperator { name, serial } = VerifiedOperator::read(leaf, &self.trust_domain)
+            .map_err(|error| ApiError::Unauthenticated(error.to_string()))?;
+        let known = self.known.read();
+        let found = known.get(&name).and_then(|operator| {
+            let credential = operator.credential(&serial)?;
+            credential.secret_hash.is_none().then_some((operator, credential))
+        });
+        let unknown = "the operator certificate is unknown to this mesh: request a new one with `ironmesh operator request`";
+        usable(found.ok_or_else(|| ApiError::Unauthenticated(unknown.to_owned()))?, now)
+    }
+
+    /// The operator of a token, if it can be used at `now`.
+    pub(crate) fn of_token(
+        &self,
+        text: &Secret,
+        now: Timestamp,
+    ) -> Result<CredentialHolder, ApiError> {
+        // Neither error tells whether the id or the secret is wrong.
+        let unknown = || {
+            ApiError::Unauthenticated(
+                "the token is not one of this mesh, or is truncated".to_owned(),
+            )
+        };
+        let token = BearerToken::parse(TokenUsage::Operator, text).ok_or_else(unknown)?;
+        let id = token.id().to_string();
+        let known = self.known.read();
+        let found = known.values().find_map(|operator| {
+            let credential = operator.credential(&id)?;
+            let secret_hash = credential.secret_hash.as_deref()?;
+            token.has_hash(secret_hash).then_some((operator, credential))
+        });
+        usable(found.ok_or_else(unknown)?, now)
+    }
+
+    /// The operator who has the credential `id`, if it can be used at `now`.
+    pub(crate) fn holder(
+        &self,
+        name: &OperatorName,
+        id: &str,
+        now: Timestamp,
+    ) -> Result<CredentialHolder, ApiError> {
+        let known = self.known.read();
+        let found = known.get(name).and_then(|operator| Some((operator, operator.credential(id)?)));
+        let gone = || {
+            ApiError::Unauthenticated(format!("operator {name} has no credential `{id}` any more"))
+        };
+        usable(found.ok_or_else(gone)?, now)
     }
 
     /// Adds a credential to an operator, who is new or has this role.
@@ -309,10 +317,10 @@ fn is_over(credential: &OperatorCredential, now: Timestamp) -> bool {
 fn usable(
     (operator, credential): (&OperatorRecord, &OperatorCredential),
     now: Timestamp,
-) -> Result<Authenticated, ApiError> {
+) -> Result<CredentialHolder, ApiError> {
     let kind = credential.kind();
     match credential.state(now) {
-        CredentialState::Valid => Ok(Authenticated {
+        CredentialState::Valid => Ok(CredentialHolder {
             name: operator.name.clone(),
             role: operator.role,
             credential: credential.id.clone(),

@@ -32,6 +32,7 @@ use crate::health_discovery::HealthDiscovery;
 use crate::health_table::HealthTable;
 use crate::journal::{Journal, RecordedCertificates};
 use crate::leave_table::LeaveTable;
+use crate::logins::Logins;
 use crate::open_files;
 use crate::operators::Operators;
 use crate::peers::Peers;
@@ -157,6 +158,7 @@ pub async fn start(
     let certificates = ServiceCertificates::open(Arc::clone(&certificate_store))?;
     let register = Arc::new(Register::open(Arc::clone(&shared), now)?);
     let operators = Arc::new(Operators::open(Arc::clone(&shared), mesh.trust_domain.clone())?);
+    let logins = Arc::new(Logins::open(Arc::clone(&shared))?);
     let silences = Arc::new(SilenceTable::open(Arc::clone(&shared), now)?);
     let tokens = Arc::new(TokenTable::open(shared)?);
     let (leaves, serving) = <(Arc<LeaveTable>, Arc<ServingTable>)>::default();
@@ -297,6 +299,7 @@ pub async fn start(
         enrollment_address: enrollment_listener.local_addr()?,
         api_address: api_listener.as_ref().map(TokioListener::local_addr).transpose()?,
         operators: Arc::clone(&operators),
+        logins: Arc::clone(&logins),
         tokens,
         alarms,
         enrollment_counters: Arc::clone(&enrollment_counters),
@@ -315,6 +318,7 @@ pub async fn start(
     tasks.spawn(journal.run(shutdown.clone()));
     tasks.spawn(register.follow(shutdown.clone()));
     tasks.spawn(operators.follow(shutdown.clone()));
+    tasks.spawn(logins.follow(shutdown.clone()));
     tasks.spawn(silences.follow(shutdown.clone()));
     tasks.spawn(policy_source.run(shutdown.clone()));
     tasks.spawn(reconciler.run(shutdown.clone()));

@@ -21,7 +21,7 @@ pub use sealed_stream::ExportFault;
 pub use writing::{Export, ExportError, RecordSnapshot, SnapshotVisitor};
 
 /// All tables of records that control planes share.
-pub const SHARED_TABLES: [TableName; 13] = [
+pub const SHARED_TABLES: [TableName; 14] = [
     crate::mesh_state::MESH,
     crate::certificates::AUTHORITY,
     crate::certificates::SERVICE_CERTIFICATES,
@@ -34,16 +34,18 @@ pub const SHARED_TABLES: [TableName; 13] = [
     <crate::proxy_names::NamedProxy as crate::record_table::Record>::TABLE,
     <ironmesh_catalog::JoinToken as crate::record_table::Record>::TABLE,
     <ironmesh_catalog::OperatorRecord as crate::record_table::Record>::TABLE,
+    <ironmesh_catalog::Login as crate::record_table::Record>::TABLE,
     <ironmesh_catalog::Silence as crate::record_table::Record>::TABLE,
 ];
 
 /// The tables whose records are made again if one is missing, by the control plane or by an operator: one that is not
 /// authentic is not exported. In any other table, it makes the export fail.
-pub(crate) const REPLACEABLE_TABLES: [TableName; 5] = [
+pub(crate) const REPLACEABLE_TABLES: [TableName; 6] = [
     crate::certificates::SERVICE_CERTIFICATES,
     crate::mesh_state::REVOCATION_LISTS,
     crate::journal::JOURNAL,
     crate::accepted_removals::ACCEPTED_REMOVALS,
+    <ironmesh_catalog::Login as crate::record_table::Record>::TABLE,
     <ironmesh_catalog::Silence as crate::record_table::Record>::TABLE,
 ];
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use ironmesh_catalog::{JoinRecord, JoinToken, OperatorRecord, Silence};
+use ironmesh_catalog::{JoinRecord, JoinToken, Login, OperatorRecord, Silence};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Error as JsonError, Value};
@@ -55,6 +55,15 @@ impl Record for OperatorRecord {
 
     fn key(&self) -> String {
         self.name.to_string()
+    }
+}
+
+impl Record for Login {
+    const TABLE: TableName = TableName("logins");
+    const SCHEMA: u64 = 1;
+
+    fn key(&self) -> String {
+        self.id.to_string()
     }
 }
 

@@ -12,6 +12,7 @@ mod endpoints;
 mod enrollment;
 mod join_record;
 mod journal;
+mod logins;
 mod operators;
 mod plan;
 mod proxies;
@@ -56,6 +57,7 @@ pub use enrollment::{
 };
 pub use join_record::{JoinRecordView, RevocationView, VersionsView};
 pub use journal::{JournalPage, MAX_JOURNAL_PAGE};
+pub use logins::{LinkRequest, LoginLink, LoginRequest, SessionList, SessionView};
 pub use operators::{
     CredentialRequest, CredentialView, IssuedCredential, MAX_CREDENTIAL_LIFETIME, MAX_OPERATORS,
     OperatorList, OperatorView, RevokeOperatorRequest,

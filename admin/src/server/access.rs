@@ -4,9 +4,10 @@ use axum::extract::State;
 use ironmesh_api::{
     CredentialRequest, IssuedCredential, OperatorList, OperatorView, RevokeOperatorRequest,
 };
-use ironmesh_catalog::{InvalidName, OperatorName, OperatorRole, Secret};
+use ironmesh_catalog::{InvalidName, OperatorName, OperatorRole, Secret, TokenId};
 
 use super::error::{Body, Parameter};
+use super::principal::Identity;
 use super::work_queues::{Changes, JsonBody, Reads};
 use super::{ApiError, Principal, Shared};
 
@@ -30,7 +31,7 @@ pub trait OperatorAccess: Send + Sync + 'static {
         request: &RevokeOperatorRequest,
     ) -> Result<OperatorView, ApiError>;
 
-    /// The operator who presents a credential, if it can be used now.
+    /// Who presents a credential, if it can be used now.
     fn authenticate(&self, presented: &PresentedCredential<'_>) -> Result<Authenticated, ApiError>;
 }
 
@@ -41,17 +42,19 @@ pub enum PresentedCredential<'a> {
     Certificate(&'a [u8]),
     /// The token of an `Authorization` header.
     Token(&'a Secret),
+    /// The token of a browser's session.
+    Session(&'a Secret),
 }
 
-/// An operator whose credential is valid.
+/// Who has presented a valid credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Authenticated {
-    /// The operator's name.
-    pub name: OperatorName,
-    /// The operator's role.
+    /// The person or program.
+    pub identity: Identity,
+    /// The role.
     pub role: OperatorRole,
-    /// The id of the credential.
-    pub credential: String,
+    /// The session of a browser; none without one.
+    pub session: Option<TokenId>,
 }
 
 pub(super) async fn operators(

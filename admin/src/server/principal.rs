@@ -10,7 +10,7 @@ use axum::extract::FromRequestParts;
 use axum::extract::connect_info::Connected;
 use axum::http::request::Parts;
 use axum::serve::IncomingStream;
-use ironmesh_catalog::{OperatorName, OperatorRole};
+use ironmesh_catalog::{OperatorName, OperatorRole, TokenId};
 use tokio::net::UnixListener;
 
 use super::ApiError;
@@ -22,6 +22,8 @@ pub struct Principal {
     pub identity: Identity,
     /// Its role.
     pub role: OperatorRole,
+    /// The session of a browser; none without one.
+    pub session: Option<TokenId>,
     /// Whether it may only read, whatever its role.
     pub read_only: bool,
     /// The address of the client; none on a socket.
@@ -38,6 +40,11 @@ pub enum Identity {
     },
     /// Any user of the control plane's machine, on the admin port.
     Local,
+    /// The owner of the admin socket, by a session of a browser on the network.
+    LoggedInOwner {
+        /// The user's id; none if the kernel did not report it.
+        uid: Option<u32>,
+    },
     /// An operator who has a credential of the mesh.
     Operator {
         /// The operator's name.
@@ -51,19 +58,21 @@ impl Principal {
     /// The owner of the admin socket, who may do everything.
     pub const fn owner(uid: Option<u32>) -> Self {
         let identity = Identity::User { uid };
-        Self { identity, role: OperatorRole::Admin, read_only: false, address: None }
+        let role = OperatorRole::Admin;
+        Self { identity, role, session: None, read_only: false, address: None }
     }
 
     /// A user of the socket for a group.
     pub const fn member(uid: Option<u32>) -> Self {
         let identity = Identity::User { uid };
-        Self { identity, role: OperatorRole::Operator, read_only: true, address: None }
+        let role = OperatorRole::Operator;
+        Self { identity, role, session: None, read_only: true, address: None }
     }
 
     /// A user of the admin port.
     pub const fn local() -> Self {
         let (identity, role) = (Identity::Local, OperatorRole::Viewer);
-        Self { identity, role, read_only: true, address: None }
+        Self { identity, role, session: None, read_only: true, address: None }
     }
 
     /// Whether the principal may do what needs `permission`.
@@ -81,7 +90,7 @@ impl Principal {
                  socket as the owner of the state folder, or `listen.api` with a credential"
             ),
             _ if self.role >= least => format!(
-                "`{operation}` changes the mesh, and this socket only reads: use the admin socket \
+                "`{operation}` does more than read, and this socket only reads: use the admin socket \
                  as the owner of the state folder"
             ),
             _ => format!(
@@ -96,8 +105,12 @@ impl Principal {
 impl fmt::Display for Principal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.identity {
-            Identity::User { uid: Some(uid) } => write!(f, "the user with uid {uid}"),
-            Identity::User { uid: None } => f.write_str("an unknown user"),
+            Identity::User { uid: Some(uid) } | Identity::LoggedInOwner { uid: Some(uid) } => {
+                write!(f, "the user with uid {uid}")
+            }
+            Identity::User { uid: None } | Identity::LoggedInOwner { uid: None } => {
+                f.write_str("an unknown user")
+            }
             Identity::Local => f.write_str("a user of the admin port"),
             Identity::Operator { name, .. } => write!(f, "operator {name}"),
         }
@@ -117,6 +130,8 @@ pub enum Permission {
     ReadJournal,
     /// To read which credentials exist; never their secrets.
     ReadAccess,
+    /// To log in by a browser, and to log out.
+    LogIn,
     /// To change machines and their services.
     ChangeMesh,
     /// To change policy.
@@ -127,12 +142,13 @@ pub enum Permission {
 
 impl Permission {
     /// All permissions.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Probe,
         Self::ReadState,
         Self::ReadPolicy,
         Self::ReadJournal,
         Self::ReadAccess,
+        Self::LogIn,
         Self::ChangeMesh,
         Self::ChangePolicy,
         Self::Administer,
@@ -142,7 +158,7 @@ impl Permission {
     pub const fn least_role(self) -> Option<OperatorRole> {
         Some(match self {
             Self::Probe => return None,
-            Self::ReadState => OperatorRole::Viewer,
+            Self::ReadState | Self::LogIn => OperatorRole::Viewer,
             Self::ReadPolicy
             | Self::ReadJournal
             | Self::ReadAccess
@@ -154,7 +170,7 @@ impl Permission {
 
     /// Whether it only reads.
     pub const fn is_read(self) -> bool {
-        !matches!(self, Self::ChangeMesh | Self::ChangePolicy | Self::Administer)
+        !matches!(self, Self::LogIn | Self::ChangeMesh | Self::ChangePolicy | Self::Administer)
     }
 
     /// The word for it in the reference of roles.
@@ -165,6 +181,7 @@ impl Permission {
             Self::ReadPolicy => "read policy",
             Self::ReadJournal => "read the journal",
             Self::ReadAccess => "read access",
+            Self::LogIn => "log in",
             Self::ChangeMesh => "change the mesh",
             Self::ChangePolicy => "change policy",
             Self::Administer => "administer",

@@ -14,10 +14,14 @@ use super::handlers::{
     journal, metrics, plan, policy_revisions, policy_wait, proxies, proxy, proxy_config, readyz,
     revoke, revoke_one, revoke_token, roll_back, set_services, tokens, traffic,
 };
+use super::logins::{
+    create_link, log_in, log_out, login_page, login_script, revoke_session, sessions,
+};
 use super::mesh_reads::{access, policy_documents, providers, service, services, settings};
 use super::operations::{Operation, Routes};
 use super::principal::Permission::{
-    Administer, ChangeMesh, ChangePolicy, Probe, ReadAccess, ReadJournal, ReadPolicy, ReadState,
+    Administer, ChangeMesh, ChangePolicy, LogIn, Probe, ReadAccess, ReadJournal, ReadPolicy,
+    ReadState,
 };
 use super::silences::{findings, remove_silence, silence, silences};
 use super::versions::versions;
@@ -84,6 +88,13 @@ pub(super) fn routes() -> Routes {
         .add(get("operators", "/v1/operators", ReadAccess), operators)
         .add(post("issue_credential", "/v1/operators", Administer), issue_credential)
         .add(post("revoke_operator", "/v1/operators/{name}/revoke", Administer), revoke_operator)
+        .add(get("sessions", "/v1/sessions", ReadAccess), sessions)
+        .add(post("revoke_session", "/v1/sessions/{id}/revoke", Administer), revoke_session)
+        .add(post("create_login_link", "/v1/login-links", LogIn), create_link)
+        .add(post("log_in", "/v1/login", Probe), log_in)
+        .add(post("log_out", "/v1/logout", LogIn), log_out)
+        .add(get("login_page", "/login", Probe), login_page)
+        .add(get("login_script", "/login.js", Probe), login_script)
         .add(get("findings", "/v1/findings", ReadState), findings)
         .add(get("silences", "/v1/silences", ReadState), silences)
         .add(post("silence_findings", "/v1/silences", ChangeMesh), silence)

@@ -10,7 +10,10 @@ use ironmesh_analysis::{Question, Verdict};
 use ironmesh_api::{
     CredentialRequest, IssuedCredential, OperatorList, OperatorView, RevokeOperatorRequest,
 };
-use ironmesh_catalog::{JournalQuery, OperatorName, ProxyId, ServiceName, SilenceId, TokenId};
+use ironmesh_api::{LinkRequest, LoginLink, LoginRequest, SessionList, SessionView};
+use ironmesh_catalog::{
+    JournalQuery, OperatorName, ProxyId, Secret, ServiceName, SilenceId, TokenId,
+};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -107,6 +110,24 @@ impl OperatorAccess for Slow {
     }
 
     fn authenticate(&self, _: &PresentedCredential<'_>) -> Result<Authenticated, ApiError> {
+        not_requested()
+    }
+}
+
+impl LoginAccess for Slow {
+    fn sessions(&self) -> SessionList {
+        not_requested()
+    }
+
+    fn create_link(&self, _: &Principal, _: &LinkRequest) -> Result<LoginLink, ApiError> {
+        not_requested()
+    }
+
+    fn log_in(&self, _: &LoginRequest, _: SocketAddr) -> Result<(Secret, SessionView), ApiError> {
+        not_requested()
+    }
+
+    fn revoke_session(&self, _: &Principal, _: &TokenId, _: bool) -> Result<SessionView, ApiError> {
         not_requested()
     }
 }

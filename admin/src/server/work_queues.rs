@@ -153,7 +153,7 @@ impl Changes {
     ) -> Result<T, ApiError> {
         let Self { principal, queues } = self;
         let queue = match principal.identity {
-            Identity::Operator { .. } => &queues.network_changes,
+            Identity::Operator { .. } | Identity::LoggedInOwner { .. } => &queues.network_changes,
             Identity::User { .. } | Identity::Local => &queues.changes,
         };
         let place = place_in(&queue.queued, MAX_QUEUED_CHANGES)?;

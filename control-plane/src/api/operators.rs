@@ -17,7 +17,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{RunningControlPlane, check_lines};
 use crate::journal;
-use crate::operators::LastAdmin;
+use crate::operators::{CredentialHolder, LastAdmin};
 
 impl OperatorAccess for RunningControlPlane {
     fn operators(&self) -> OperatorList {
@@ -64,7 +64,14 @@ impl OperatorAccess for RunningControlPlane {
     }
 
     fn authenticate(&self, presented: &PresentedCredential<'_>) -> Result<Authenticated, ApiError> {
-        self.operators.authenticate(presented, Timestamp::now())
+        let now = Timestamp::now();
+        let holder = match presented {
+            PresentedCredential::Certificate(leaf) => self.operators.of_certificate(leaf, now)?,
+            PresentedCredential::Token(token) => self.operators.of_token(token, now)?,
+            PresentedCredential::Session(token) => return self.user_of_session(token, now),
+        };
+        let CredentialHolder { name, role, credential } = holder;
+        Ok(Authenticated { identity: Identity::Operator { name, credential }, role, session: None })
     }
 }
 
@@ -138,7 +145,7 @@ impl RunningControlPlane {
     }
 
     /// Where operators reach this API; none if it is off, or if it listens on all addresses and `advertise` names none.
-    fn servers(&self) -> Vec<(String, u16)> {
+    pub(super) fn servers(&self) -> Vec<(String, u16)> {
         let is_known = |address: &SocketAddr| {
             !address.ip().is_unspecified() || !self.xds_addresses.advertise.is_empty()
         };
@@ -158,7 +165,9 @@ impl RunningControlPlane {
         let revocation = Revocation::by_operator(now, request.reason.clone());
         let last_admin = match principal.identity {
             Identity::User { .. } => LastAdmin::MayGo,
-            Identity::Local | Identity::Operator { .. } => LastAdmin::Stays,
+            Identity::Local | Identity::LoggedInOwner { .. } | Identity::Operator { .. } => {
+                LastAdmin::Stays
+            }
         };
         let id = request.credential.as_deref();
         let record = self.operators.revoke(name, id, &revocation, last_admin)?;

@@ -29,6 +29,7 @@ fn entry(
 ) -> JournalEntry {
     let who = match &principal.identity {
         Identity::User { uid } => Actor::User { uid: *uid, name: uid.and_then(user_name) },
+        Identity::LoggedInOwner { uid } => Actor::User { uid: *uid, name: uid.and_then(user_name) },
         Identity::Local => Actor::User { uid: None, name: None },
         Identity::Operator { name, credential } => Actor::Operator {
             name: name.clone(),
@@ -177,6 +178,17 @@ pub(crate) fn operator_change(
     JournalEntry { message, ..entry(principal, JournalKind::Operator, error, subject) }
 }
 
+/// A login link, a login, a logout, or a revocation of these.
+pub(crate) fn login_change(
+    principal: &Principal,
+    message: Result<&str, &ApiError>,
+) -> JournalEntry {
+    let name = principal_name(principal);
+    let subject = JournalSubject { name, ..JournalSubject::default() };
+    let entry = entry(principal, JournalKind::Operator, message.err(), subject);
+    JournalEntry { message: message.ok().map(line), ..entry }
+}
+
 /// An export of the mesh with its number of records and bytes.
 pub(crate) fn export(principal: &Principal, result: Result<(u64, u64), &ApiError>) -> JournalEntry {
     let (count, bytes) = result.unwrap_or((1, 0));
@@ -218,10 +230,12 @@ pub(crate) fn cordon_change(
 /// The name of who made a change, or the user id; none if it is unknown.
 pub(crate) fn principal_name(principal: &Principal) -> Option<String> {
     match &principal.identity {
-        Identity::User { uid: Some(uid) } => {
+        Identity::User { uid: Some(uid) } | Identity::LoggedInOwner { uid: Some(uid) } => {
             Some(user_name(*uid).unwrap_or_else(|| format!("user {uid}")))
         }
-        Identity::User { uid: None } | Identity::Local => None,
+        Identity::User { uid: None } | Identity::LoggedInOwner { uid: None } | Identity::Local => {
+            None
+        }
         Identity::Operator { name, .. } => Some(format!("operator {name}")),
     }
 }
@@ -230,7 +244,7 @@ pub(crate) fn principal_name(principal: &Principal) -> Option<String> {
 /// may state another, such as a program that acts for a person.
 pub(crate) fn author(principal: &Principal, stated: Option<String>) -> Option<String> {
     match principal.identity {
-        Identity::Operator { .. } => principal_name(principal),
+        Identity::Operator { .. } | Identity::LoggedInOwner { .. } => principal_name(principal),
         Identity::User { .. } | Identity::Local => stated,
     }
 }

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use ironmesh_catalog::{Domain, Secret};
 use ironmesh_cert::{Authority, generate_proxy_key_and_csr};
 use ironmesh_store::{KeyEncryptionKey, Store};
@@ -45,7 +47,7 @@ fn add_token(operators: &Operators, operator: &str, role: OperatorRole) -> Secre
 }
 
 fn role_of(operators: &Operators, token: &Secret, at: Timestamp) -> Result<OperatorRole, String> {
-    let found = operators.authenticate(&PresentedCredential::Token(token), at);
+    let found = operators.of_token(token, at);
     found.map(|found| found.role).map_err(|error| error.to_string())
 }
 
@@ -94,7 +96,7 @@ fn certificate_gives_access_only_while_its_serial_number_is_stored() {
     };
     let leaf = leaf_of(&issued.chain);
     let role = |leaf: &[u8]| {
-        let found = operators.authenticate(&PresentedCredential::Certificate(leaf), now());
+        let found = operators.of_certificate(leaf, now());
         found.map(|found| found.role).map_err(|error| error.to_string())
     };
     assert!(role(&leaf).unwrap_err().contains("unknown to this mesh"));

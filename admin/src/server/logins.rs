@@ -1,0 +1,131 @@
+//! The interface of a control plane about logins of browsers, and its handlers.
+//!
+//! A browser gets a session on the network listener only: its cookie is for TLS.
+
+use std::sync::Arc;
+
+use axum::extract::{Extension, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use ironmesh_api::{LinkRequest, LoginLink, LoginRequest, SessionList, SessionView};
+use ironmesh_catalog::{InvalidTokenId, Secret, TokenId};
+
+use super::error::{Body, Parameter};
+use super::network::NetworkClient;
+use super::session_cookie;
+use super::work_queues::{Changes, JsonBody, Reads, blocking};
+use super::{ApiError, Principal, Shared};
+
+/// The interface of a running control plane about logins of browsers.
+pub trait LoginAccess: Send + Sync + 'static {
+    /// The links and sessions.
+    fn sessions(&self) -> SessionList;
+
+    /// Creates a login link. May block on the store.
+    fn create_link(
+        &self,
+        principal: &Principal,
+        request: &LinkRequest,
+    ) -> Result<LoginLink, ApiError>;
+
+    /// Begins a session for the client at `address`: the token of its cookie. May block on the store.
+    fn log_in(
+        &self,
+        request: &LoginRequest,
+        address: std::net::SocketAddr,
+    ) -> Result<(Secret, SessionView), ApiError>;
+
+    /// Revokes a link or a session; `is_own` if its user logs out. May block on the store.
+    fn revoke_session(
+        &self,
+        principal: &Principal,
+        id: &TokenId,
+        is_own: bool,
+    ) -> Result<SessionView, ApiError>;
+}
+
+pub(super) async fn sessions(
+    State(control_plane): State<Shared>,
+    reads: Reads,
+) -> Result<JsonBody, ApiError> {
+    reads.answer(move || Ok(control_plane.sessions())).await
+}
+
+pub(super) async fn create_link(
+    State(control_plane): State<Shared>,
+    changes: Changes,
+    Body(request): Body<LinkRequest>,
+) -> Result<(StatusCode, JsonBody), ApiError> {
+    let link = changes.answer(move |principal| control_plane.create_link(principal, &request));
+    Ok((StatusCode::CREATED, link.await?))
+}
+
+pub(super) async fn log_in(
+    State(control_plane): State<Shared>,
+    client: Option<Extension<Arc<NetworkClient>>>,
+    Body(request): Body<LoginRequest>,
+) -> Result<Response, ApiError> {
+    let Some(Extension(client)) = client else {
+        let message = "this listener has no sessions: log in at `listen.api`";
+        return Err(ApiError::Conflict(message.to_owned()));
+    };
+    // One at a time for each connection, whose number is bounded; a failure counts against the source.
+    let address = client.address();
+    let session = blocking(move || control_plane.log_in(&request, address)).await;
+    let (token, view) = session.inspect_err(|error| {
+        if matches!(error, ApiError::Unauthenticated(_)) {
+            client.charge("rejected login");
+            tracing::info!(%address, reason = %error, "login rejected");
+        }
+    })?;
+    let cookie = session_cookie::of(&token).map_err(|e| ApiError::Internal(e.to_string()))?;
+    Ok(([(header::SET_COOKIE, cookie)], JsonBody::encode(&view)?).into_response())
+}
+
+pub(super) async fn log_out(
+    State(control_plane): State<Shared>,
+    changes: Changes,
+) -> Result<Response, ApiError> {
+    let revoked = changes.answer(move |principal| {
+        let Some(id) = &principal.session else {
+            let message = "the request has no session: credentials are revoked with `ironmesh operator revoke`";
+            return Err(ApiError::Conflict(message.to_owned()));
+        };
+        control_plane.revoke_session(principal, id, true)
+    });
+    Ok(([(header::SET_COOKIE, session_cookie::REMOVED)], revoked.await?).into_response())
+}
+
+pub(super) async fn revoke_session(
+    State(control_plane): State<Shared>,
+    changes: Changes,
+    Parameter(id): Parameter<String>,
+) -> Result<JsonBody, ApiError> {
+    let invalid = |error: InvalidTokenId| ApiError::BadRequest(error.to_string());
+    let id: TokenId = id.parse().map_err(invalid)?;
+    changes.answer(move |principal| control_plane.revoke_session(principal, &id, false)).await
+}
+
+/// The page that logs in. It loads nothing but its script, and no other page shows it.
+pub(super) async fn login_page() -> Response {
+    page("text/html; charset=utf-8", include_str!("login_page/login.html"))
+}
+
+/// The script of the page that logs in.
+pub(super) async fn login_script() -> Response {
+    page("text/javascript; charset=utf-8", include_str!("login_page/login.js"))
+}
+
+const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; connect-src 'self'; base-uri 'none'; \
+                           form-action 'none'; frame-ancestors 'none'";
+
+fn page(content_type: &'static str, text: &'static str) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static(content_type)),
+        (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(PAGE_POLICY)),
+        (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+        (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
+    ];
+    (headers, text).into_response()
+}

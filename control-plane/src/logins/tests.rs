@@ -1,0 +1,115 @@
+use ironmesh_store::{KeyEncryptionKey, Store};
+use tempfile::TempDir;
+
+use super::*;
+
+fn store(folder: &TempDir) -> Arc<Store> {
+    let key = folder.path().join("kek");
+    let state = folder.path().join("state");
+    let kek = KeyEncryptionKey::load_or_create(&key, Store::database_exists(&state)).unwrap();
+    Arc::new(Store::open(&state, kek).unwrap())
+}
+
+fn open(store: &Arc<Store>) -> Logins {
+    Logins::open(Arc::<Store>::clone(store)).unwrap()
+}
+
+fn owner() -> LoginUser {
+    LoginUser::Owner { uid: Some(0) }
+}
+
+fn start() -> Timestamp {
+    Timestamp::now()
+}
+
+/// The message of a rejected login.
+fn rejection<T>(result: Result<T, ApiError>) -> String {
+    match result.err().unwrap() {
+        ApiError::Unauthenticated(message) => message,
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn link_becomes_one_session_that_ends_after_twelve_hours() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(&folder);
+    let now = start();
+    let (link, login) = open(&store).create_link(&owner(), OperatorRole::Viewer, now).unwrap();
+    assert_eq!(login.state(now), LoginState::Link);
+    // A link is no session, and the secret is not stored.
+    let logins = open(&store);
+    rejection(logins.session(&link.text(), now));
+    let secret = link.text().expose().rsplit('_').next().unwrap().to_owned();
+    assert!(!format!("{:?}", logins.list()).contains(&secret));
+
+    let (token, session) = logins.use_link(&link.text(), now).unwrap();
+    assert_eq!((session.id, session.role), (login.id, OperatorRole::Viewer));
+    assert!(rejection(logins.use_link(&link.text(), now)).contains("was used at"));
+    // Also at a control plane that has opened the store since.
+    let other = open(&store);
+    assert!(rejection(other.use_link(&link.text(), now)).contains("was used at"));
+    let last = now + SESSION_LIFETIME - SignedDuration::from_secs(1);
+    assert_eq!(other.session(&token.text(), last).unwrap().user, owner());
+    let end = now + SESSION_LIFETIME;
+    assert!(rejection(other.session(&token.text(), end)).contains("expired at"));
+}
+
+#[test]
+fn expired_changed_and_foreign_links_are_rejected() {
+    let folder = tempfile::tempdir().unwrap();
+    let logins = open(&store(&folder));
+    let now = start();
+    let (link, _) = logins.create_link(&owner(), OperatorRole::Admin, now).unwrap();
+    let expired = rejection(logins.use_link(&link.text(), now + LINK_LIFETIME));
+    assert!(expired.contains("expired at"), "{expired}");
+    let forged = generate(TokenUsage::LoginLink).unwrap().with_id(link.id().clone());
+    let foreign = generate(TokenUsage::LoginLink).unwrap();
+    let usage = generate(TokenUsage::LoginSession).unwrap().with_id(link.id().clone());
+    for bad in [forged.text(), foreign.text(), usage.text(), Secret::new("x".to_owned())] {
+        let message = rejection(logins.use_link(&bad, now));
+        assert!(message.contains("not one of this mesh"), "{message}");
+    }
+    logins.use_link(&link.text(), now).unwrap();
+}
+
+#[test]
+fn revoked_links_and_sessions_are_rejected_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let logins = open(&store(&folder));
+    let now = start();
+    let revocation = Revocation::by_operator(now, None);
+    let (link, login) = logins.create_link(&owner(), OperatorRole::Viewer, now).unwrap();
+    logins.revoke(&login.id, &revocation).unwrap();
+    assert!(rejection(logins.use_link(&link.text(), now)).contains("is revoked"));
+    let (token, session) = logins.begin_session(&owner(), OperatorRole::Viewer, now).unwrap();
+    logins.session(&token.text(), now).unwrap();
+    let revoked = logins.revoke(&session.id, &revocation).unwrap();
+    assert!(rejection(logins.session(&token.text(), now)).contains("is revoked"));
+    // An earlier revocation stays.
+    let later = Revocation::by_operator(now + SignedDuration::from_hours(1), None);
+    assert_eq!(logins.revoke(&session.id, &later).unwrap(), revoked);
+    let unknown = "0123456789abcdef".parse().unwrap();
+    assert!(matches!(logins.revoke(&unknown, &revocation), Err(ApiError::NotFound(_))));
+}
+
+#[test]
+fn one_user_cannot_take_the_places_of_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let logins = open(&store(&folder));
+    let now = start();
+    for _ in 0..MAX_OF_A_USER {
+        logins.create_link(&owner(), OperatorRole::Viewer, now).unwrap();
+    }
+    let more = logins.create_link(&owner(), OperatorRole::Viewer, now);
+    assert!(matches!(more, Err(ApiError::Conflict(_))), "{more:?}");
+    let other = LoginUser::Owner { uid: Some(1) };
+    logins.create_link(&other, OperatorRole::Viewer, now).unwrap();
+    // Expired ones do not count, and are removed when they are of no more interest.
+    let later = now + LINK_LIFETIME;
+    logins.create_link(&owner(), OperatorRole::Viewer, later).unwrap();
+    assert_eq!(logins.list().len(), MAX_OF_A_USER + 2);
+    let much_later = later + RETENTION + SignedDuration::from_secs(1);
+    logins.create_link(&owner(), OperatorRole::Viewer, much_later).unwrap();
+    assert_eq!(logins.list().len(), 2);
+}
