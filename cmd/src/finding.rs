@@ -20,7 +20,7 @@ pub(crate) async fn run(command: FindingCommand, output: Output) -> anyhow::Resu
 }
 
 async fn list(arguments: &FindingListArguments, output: Output) -> anyhow::Result<()> {
-    let client = ResolvedSettings::load(&arguments.config)?.client();
+    let client = ResolvedSettings::connect(&arguments.config)?.client();
     let found = client.findings().await?;
     let silences = client.silences().await?.silences;
     match output {
@@ -34,7 +34,7 @@ async fn list(arguments: &FindingListArguments, output: Output) -> anyhow::Resul
 }
 
 async fn silence(arguments: SilenceArguments, output: Output) -> anyhow::Result<()> {
-    let client = ResolvedSettings::load(&arguments.config)?.client();
+    let client = ResolvedSettings::connect(&arguments.config)?.client();
     let request = SilenceRequest {
         code: arguments.code.code.to_string(),
         object: arguments.object,
@@ -51,7 +51,7 @@ async fn silence(arguments: SilenceArguments, output: Output) -> anyhow::Result<
 }
 
 async fn unsilence(arguments: &UnsilenceArguments, output: Output) -> anyhow::Result<()> {
-    let client = ResolvedSettings::load(&arguments.config)?.client();
+    let client = ResolvedSettings::connect(&arguments.config)?.client();
     let silence = client.remove_silence(&arguments.id).await?;
     match output {
         Output::Json => outln!("{}", serde_json::to_string_pretty(&silence)?)?,

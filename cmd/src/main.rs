@@ -21,6 +21,7 @@ mod proxy;
 mod resolved_settings;
 mod serve;
 mod service;
+mod session;
 mod settings;
 mod status;
 mod store;
@@ -74,6 +75,8 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Finding(command) => runtime.block_on(finding::run(command, output)),
         Command::Journal(arguments) => runtime.block_on(journal::journal(arguments, output)),
         Command::Operator(command) => runtime.block_on(operator::run(command, output)),
+        Command::Ui(arguments) => runtime.block_on(session::ui(&arguments, output)),
+        Command::Session(command) => runtime.block_on(session::run(command, output)),
         Command::Context(command) => context::run(command, output),
         Command::Store(command) => store::run(command, output, &runtime),
         Command::Explain(arguments) => Ok(explain::explain(&arguments, output)?),

@@ -37,6 +37,7 @@ mod import;
 mod journal;
 mod json;
 mod json_log;
+mod logins;
 mod metrics;
 mod open_files;
 mod operators;

@@ -10,7 +10,7 @@ use anyhow::{Context as _, bail};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode, Uri, header};
 use http_body_util::combinators::BoxBody;
-use http_body_util::{BodyExt, Empty, StreamBody};
+use http_body_util::{BodyExt, Empty, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -84,7 +84,23 @@ impl Http1Connection {
         target: &str,
         headers: &[(&str, &str)],
     ) -> anyhow::Result<Response> {
+        self.send(method, target, headers, Bytes::new()).await
+    }
+
+    /// Sends a request with a body, as [`Self::request`] does without one.
+    pub async fn send(
+        &mut self,
+        method: Method,
+        target: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> anyhow::Result<Response> {
         let request = build(method, target.parse()?, headers.iter().copied())?;
+        let body = body.into();
+        let request = match body.is_empty() {
+            true => request,
+            false => request.map(|_| BodyExt::boxed(Full::new(body))),
+        };
         with_timeout(async {
             self.sender.ready().await.context("the connection is closed")?;
             read(self.sender.send_request(request).await?).await

@@ -7,7 +7,7 @@ use ironmesh_catalog::SilenceId;
 use ironmesh_terminal::explained::{self, Explained};
 use jiff::Timestamp;
 
-use crate::ConfigArgument;
+use crate::ConnectionArguments;
 use crate::duration::silence_length;
 
 /// A command of `ironmesh finding`.
@@ -27,18 +27,18 @@ pub enum FindingCommand {
 /// The arguments of `ironmesh finding list`.
 #[derive(Debug, Args)]
 pub struct FindingListArguments {
-    /// The settings file.
+    /// The control plane to use.
     #[command(flatten)]
-    pub config: ConfigArgument,
+    pub config: ConnectionArguments,
 }
 
 /// The arguments of `ironmesh finding silence`.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("end").required(true).args(["length", "until"])))]
 pub struct SilenceArguments {
-    /// The settings file.
+    /// The control plane to use.
     #[command(flatten)]
-    pub config: ConfigArgument,
+    pub config: ConnectionArguments,
     /// Silence the findings with this code, such as `IM0734`
     #[arg(value_name = "CODE", value_parser = explained::code)]
     pub code: Explained,
@@ -59,9 +59,9 @@ pub struct SilenceArguments {
 /// The arguments of `ironmesh finding unsilence`.
 #[derive(Debug, Args)]
 pub struct UnsilenceArguments {
-    /// The settings file.
+    /// The control plane to use.
     #[command(flatten)]
-    pub config: ConfigArgument,
+    pub config: ConnectionArguments,
     /// Remove the silence with this id, 8 digits, as `ironmesh finding list` shows it
     #[arg(value_name = "ID")]
     pub id: SilenceId,

@@ -15,6 +15,7 @@ mod operator;
 mod policy;
 mod proxy;
 mod service;
+mod session;
 mod store;
 mod token;
 
@@ -53,6 +54,7 @@ pub use service::{
     AccessArguments, PolicyShowArguments, ServiceCommand, ServiceListArguments,
     ServiceShowArguments,
 };
+pub use session::{SessionCommand, SessionListArguments, SessionRevokeArguments, UiArguments};
 pub use store::{StoreCommand, StoreExportArguments, StoreImportArguments, StoreInitArguments};
 pub use token::{TokenArguments, TokenCommand, TokenListArguments, TokenRevokeArguments};
 
@@ -188,6 +190,13 @@ pub enum Command {
     /// Give operators access on the network, and revoke it
     #[command(subcommand)]
     Operator(OperatorCommand),
+    /// Print a link that logs a browser in, once
+    ///
+    /// The link is valid for 5 minutes, and the session for 12 hours. Open it in a browser that reaches `listen.api`.
+    Ui(UiArguments),
+    /// List and revoke the sessions of browsers
+    #[command(subcommand)]
+    Session(SessionCommand),
     /// Choose the mesh that commands use, by a credential of an operator
     #[command(subcommand)]
     Context(ContextCommand),

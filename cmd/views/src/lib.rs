@@ -13,6 +13,7 @@ pub mod plan;
 pub mod proxies;
 pub mod revocation;
 pub mod services;
+pub mod sessions;
 pub mod status;
 pub mod tokens;
 pub mod versions;
