@@ -44,7 +44,7 @@ async fn revoke(arguments: &SessionRevokeArguments, output: Output) -> anyhow::R
     match output {
         Output::Json => outln!("{}", serde_json::to_string_pretty(&session)?)?,
         Output::Text => {
-            outln!("login {} of {} is {}", session.id, session.user, session.state.word())?
+            outln!("login {} of {} is {}", session.id, session.user, session.state.word())?;
         }
     }
     Ok(())

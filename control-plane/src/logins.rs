@@ -172,10 +172,8 @@ impl Logins {
     /// Revokes a link or a session. An earlier revocation stays.
     pub(crate) fn revoke(&self, id: &TokenId, revocation: &Revocation) -> Result<Login, ApiError> {
         let revoked = self.change(id, |login| {
-            Ok(match login.is_usable(revocation.at) {
-                true => Login { revoked: Some(revocation.clone()), ..login },
-                false => login,
-            })
+            let revoked = login.is_usable(revocation.at).then(|| revocation.clone());
+            Ok(Login { revoked: revoked.or(login.revoked), ..login })
         })?;
         let login = revoked.ok_or_else(|| {
             ApiError::NotFound(format!("no login has the id `{id}`: see `ironmesh session list`"))

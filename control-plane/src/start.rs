@@ -343,10 +343,16 @@ pub async fn start(
         });
     }
     let port = api.clone().serve_port(admin_listener, names);
-    tasks.spawn(run_until(shutdown.clone(), async { Ok(port.await) }));
+    tasks.spawn(run_until(shutdown.clone(), async {
+        port.await;
+        Ok(())
+    }));
     if let Some(socket) = group_socket {
         let group = api.clone().serve_group_socket(socket);
-        tasks.spawn(run_until(shutdown.clone(), async { Ok(group.await) }));
+        tasks.spawn(run_until(shutdown.clone(), async {
+            group.await;
+            Ok(())
+        }));
     }
     let socket = api.serve_socket(socket);
     tasks.spawn(run_until(shutdown.clone(), async { Ok(socket.await?) }));

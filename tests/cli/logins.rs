@@ -110,7 +110,7 @@ async fn link_logs_in_once_with_its_role() {
     assert_eq!(revoked.status, 401, "{}", revoked.text());
     assert!(revoked.headers["set-cookie"].to_str().unwrap().contains("Max-Age=0"));
     let journal = ok(server.run(&["journal", "--kind", "operator"]));
-    for text in ["created login link", "logged in", "revoked session"] {
+    for text in ["created login link", "logged in", "revoked: session"] {
         assert!(journal.contains(text), "{journal}");
     }
 }

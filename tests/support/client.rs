@@ -97,9 +97,10 @@ impl Http1Connection {
     ) -> anyhow::Result<Response> {
         let request = build(method, target.parse()?, headers.iter().copied())?;
         let body = body.into();
-        let request = match body.is_empty() {
-            true => request,
-            false => request.map(|_| BodyExt::boxed(Full::new(body))),
+        let request = if body.is_empty() {
+            request
+        } else {
+            request.map(|_| BodyExt::boxed(Full::new(body)))
         };
         with_timeout(async {
             self.sender.ready().await.context("the connection is closed")?;

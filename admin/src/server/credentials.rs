@@ -24,9 +24,10 @@ pub(super) fn principal(
     request: &Request,
 ) -> Result<Option<Principal>, ApiError> {
     let token = bearer(request.headers())?;
-    let session = match LOGIN_PATHS.contains(&request.uri().path()) {
-        true => None,
-        false => session_cookie::read(request.headers())?,
+    let session = if LOGIN_PATHS.contains(&request.uri().path()) {
+        None
+    } else {
+        session_cookie::read(request.headers())?
     };
     let presented = match (&token, &session, certificate) {
         (Some(token), ..) => PresentedCredential::Token(token),

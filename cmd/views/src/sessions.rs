@@ -8,18 +8,18 @@ const HEADINGS: [&str; 6] = ["LOGIN", "STATE", "ROLE", "CREATED", "EXPIRES", "US
 
 /// A link that was created now, for the user who opens it.
 pub fn link(link: &LoginLink, now: Timestamp) -> String {
-    let mut text = format!(
-        "open this link in a browser within {}; it can be used once, and gives the role {}:\n",
+    let mut lines = vec![format!(
+        "open this link in a browser within {}; it can be used once, and gives the role {}:",
         age(now, link.expires_at),
         link.role
-    );
+    )];
     for (n, link) in link.links.iter().enumerate() {
         if n == 1 {
-            text += "or at a different address of the control plane:\n";
+            lines.push("or at a different address of the control plane:".to_owned());
         }
-        text += &format!("  {}\n", link.expose());
+        lines.push(format!("  {}", link.expose()));
     }
-    text
+    lines.join("\n") + "\n"
 }
 
 /// The table of links and sessions.

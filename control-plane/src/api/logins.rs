@@ -68,10 +68,8 @@ impl LoginAccess for RunningControlPlane {
         let now = Timestamp::now();
         let reason = is_own.then(|| LOGGED_OUT.to_owned());
         let result = self.logins.revoke(id, &Revocation::by_operator(now, reason));
-        let message = match is_own {
-            true => format!("logged out: session {id}"),
-            false => format!("revoked session {id}"),
-        };
+        let done = if is_own { "logged out" } else { "revoked" };
+        let message = format!("{done}: session {id}");
         let entry = journal::login_change(principal, result.as_ref().map(|_| &*message));
         self.journal.record_and_wait(entry);
         Ok(SessionView::new(&result?, now))

@@ -28,8 +28,9 @@ fn entry(
     subject: JournalSubject,
 ) -> JournalEntry {
     let who = match &principal.identity {
-        Identity::User { uid } => Actor::User { uid: *uid, name: uid.and_then(user_name) },
-        Identity::LoggedInOwner { uid } => Actor::User { uid: *uid, name: uid.and_then(user_name) },
+        Identity::User { uid } | Identity::LoggedInOwner { uid } => {
+            Actor::User { uid: *uid, name: uid.and_then(user_name) }
+        }
         Identity::Local => Actor::User { uid: None, name: None },
         Identity::Operator { name, credential } => Actor::Operator {
             name: name.clone(),
