@@ -38,6 +38,7 @@ impl Settings {
             removal_hold,
             key_encryption_key,
             listen,
+            group_socket,
             advertise,
             certificates,
             xds,
@@ -73,6 +74,7 @@ impl Settings {
         values.fixed("listen.enrollment", listen.enrollment);
         values.fixed("listen.admin", listen.admin);
         values.optional("listen.api", listen.api);
+        values.path("group_socket", group_socket.as_deref());
         let advertise = advertise.iter().map(|(host, port)| {
             if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
         });
