@@ -36,6 +36,7 @@ pub mod ledger;
 pub mod load;
 pub mod long_connections;
 pub mod mesh;
+pub mod operator;
 pub mod process;
 pub mod programs;
 pub mod prometheus;

@@ -1,12 +1,48 @@
-//! An operator drains a machine from the control plane under load: its agent ends Envoy, and starts it again.
+//! An operator drains a machine over the network under load: its agent ends Envoy, and starts it again.
 
 use ironmesh_agent_envoy::EnvoyState;
-use ironmesh_tests::{Mesh, Programs, REQUESTS_PER_FAULT, eventually};
+use ironmesh_tests::operator::RemoteOperator;
+use ironmesh_tests::{LongConnections, Mesh, Programs, REQUESTS_PER_FAULT, eventually};
 use serde_json::Value;
 
 use super::joined::Machine;
-use super::{Applications, SERVER, SHORT, UPSTREAMS, start_load, start_mesh, wait_until_served};
+use super::{Applications, SERVER, SHORT, STORE, UPSTREAMS, start_load, wait_until_served};
 use crate::enrollment::text;
+
+/// A service that nobody may call, which is a finding.
+const TILL: &str = r#"
+[[service]]
+name = "till"
+ports = [{ port = 81, protocol = "http" }]
+"#;
+
+/// The code of that finding.
+const NO_CALLERS: &str = "IM0308";
+
+/// A mesh with the listener for operators on the network.
+async fn start_mesh(programs: &Programs) -> Mesh {
+    let policy =
+        [("store.toml", STORE), ("beside.toml", LongConnections::POLICY), ("till.toml", TILL)];
+    let mut mesh = Mesh::prepare("", programs, &policy);
+    // The last table is `[listen]`.
+    mesh.add_settings(&format!("api = \"{}\"", mesh.loopback().socket(1, 15130)));
+    mesh.restart_control_plane().await;
+    mesh
+}
+
+/// The finding about the service that nobody may call, as a remote operator sees it.
+async fn finding_of_till(operator: &RemoteOperator) -> Value {
+    let list = operator.succeed(&["finding", "list", "--output", "json"]).await;
+    let list: Value = serde_json::from_str(&list).unwrap();
+    let findings = list["findings"].as_array().unwrap().iter();
+    let mut ours = findings.filter(|one| {
+        one["code"] == NO_CALLERS && one["message"].as_str().unwrap().contains("till")
+    });
+    match (ours.next(), ours.next()) {
+        (Some(finding), None) => finding.clone(),
+        _ => panic!("{list:#}"),
+    }
+}
 
 /// The cordon of a proxy, as `proxy show` prints it.
 async fn cordon(mesh: &Mesh, name: &str) -> anyhow::Result<Value> {
@@ -28,6 +64,7 @@ async fn wait_for_state(machine: &Machine, expected: EnvoyState) {
 async fn ordered_drain_fails_no_request_and_can_be_undone() {
     let Some(programs) = Programs::find() else { return };
     let mut mesh = start_mesh(&programs).await;
+    let ann = RemoteOperator::new(&mesh, "ann", "operator").await;
     let first_app = Applications::start(&mesh, 21).await;
     let _second_app = Applications::start(&mesh, 22).await;
     let mut server = Machine::start(&mesh, &programs, 21, &SERVER, ("", SHORT)).await;
@@ -45,7 +82,9 @@ async fn ordered_drain_fails_no_request_and_can_be_undone() {
     })
     .await;
 
-    let shown = text(&mesh.run(&["proxy", "drain", &name, "--reason", "a new kernel"]).await);
+    let versions = ann.succeed(&["proxy", "versions"]).await;
+    assert!(versions.contains(env!("CARGO_PKG_VERSION")), "{versions}");
+    let shown = ann.succeed(&["proxy", "drain", &name, "--reason", "a new kernel"]).await;
     assert!(shown.contains("all connected callers have ACKed that"), "{shown}");
     assert!(shown.contains("its agent drains and ends Envoy"), "{shown}");
     wait_for_state(&server, EnvoyState::Drained).await;
@@ -62,10 +101,26 @@ async fn ordered_drain_fails_no_request_and_can_be_undone() {
     assert!(reason.contains("until the proxy is uncordoned"), "{reason}");
     let status = server.agent_status(&mesh).await;
     assert!(status["problems"].to_string().contains("Envoy is drained by an order"), "{status:#}");
+    let journal = ann.succeed(&["journal", "--kind", "drain"]).await;
+    assert!(journal.contains("  ann  ") && journal.contains("a new kernel"), "{journal}");
     // A machine that is off on purpose is no problem of the mesh.
     let status = text(&mesh.run(&["status"]).await);
     assert!(status.contains("note: 1 proxy is out of service, by an operator"), "{status}");
     load.wait_for_requests(REQUESTS_PER_FAULT).await;
+
+    let finding = finding_of_till(&ann).await;
+    assert_eq!(finding["silenced"], Value::Null, "{finding:#}");
+    let silence = ["finding", "silence", NO_CALLERS, "--for", "2s", "--reason", "no machine yet"];
+    ann.succeed(&silence).await;
+    let silenced = finding_of_till(&ann).await["silenced"].take();
+    assert_eq!(silenced["by"], "operator ann", "{silenced:#}");
+    eventually("the silence to expire", async || {
+        match finding_of_till(&ann).await["silenced"].take() {
+            Value::Null => Ok(()),
+            silenced => Err(silenced),
+        }
+    })
+    .await;
 
     // The machine boots, and the control plane, too: callers do not use it, and it is not drained again.
     assert!(server.supervisor.take().unwrap().terminate().await.success());
@@ -81,7 +136,7 @@ async fn ordered_drain_fails_no_request_and_can_be_undone() {
     assert_eq!(cordon(&mesh, &name).await.unwrap()["machine"], "drained");
 
     // A second order, whose end starts Envoy again.
-    let shown = text(&mesh.run(&["proxy", "uncordon", &name]).await);
+    let shown = ann.succeed(&["proxy", "uncordon", &name]).await;
     assert!(shown.contains("its agent starts Envoy again within "), "{shown}");
     let is_used = async |before: u64| {
         eventually("traffic to the server", async || match first_app.web.requests() {
