@@ -126,19 +126,30 @@ async fn proxy_show_lists_resources_without_private_keys() {
         ..ClientStatusRequest::default()
     };
     let mut client = ClientStatusDiscoveryServiceClient::new(proxy_client.channel().clone());
-    let reported = client.fetch_client_status(request).await.unwrap().into_inner();
-    let [told_of] = &reported.config[..] else { panic!("{reported:?}") };
-    assert_eq!(told_of.generic_xds_configs.len(), all);
-    let is_synced = |status| status == ConfigStatus::Synced;
-    let synced = told_of.generic_xds_configs.iter().filter(|one| is_synced(one.config_status()));
-    assert_eq!(synced.count(), resources.len());
+    // A push in between, such as one of health, makes a resource stale for a moment.
+    let reported = eventually("all resources to be synced", async || {
+        let reported = client.fetch_client_status(request.clone()).await?.into_inner();
+        let [told_of] = &reported.config[..] else { anyhow::bail!("{reported:?}") };
+        anyhow::ensure!(told_of.generic_xds_configs.len() == all, "{reported:?}");
+        let is_synced = |status| status == ConfigStatus::Synced;
+        let configs = told_of.generic_xds_configs.iter();
+        let synced = configs.filter(|one| is_synced(one.config_status())).count();
+        anyhow::ensure!(synced == resources.len(), "{synced} of {}", resources.len());
+        Ok(reported)
+    })
+    .await;
     let reported = reported.encode_to_vec();
     let first_line = chain.lines().nth(1).unwrap();
     assert!(String::from_utf8_lossy(&reported).contains(first_line), "it has its certificate");
     assert_no_key("CSDS", &reported, &key);
 
     // The text form.
-    let text = String::from_utf8(run(mesh, &["proxy", "show", &id]).await).unwrap();
+    let all_synced = format!("resources     {} SYNCED\n", resources.len());
+    let text = eventually("all resources to be synced", async || {
+        let text = String::from_utf8(run(mesh, &["proxy", "show", &id]).await).unwrap();
+        if text.contains(&all_synced) { Ok(text) } else { Err(text) }
+    })
+    .await;
     for part in [
         "proxy         bookstore-v1-1\n".to_owned(),
         format!("id            {id}\n"),
@@ -146,7 +157,6 @@ async fn proxy_show_lists_resources_without_private_keys() {
         format!("identity      spiffe://mesh.internal/proxy/{id}/ns/default/svc/bookstore-v1\n"),
         "account       default/bookstore\n".to_owned(),
         format!("endpoint      default/bookstore-v1|14001 called at {}:15003", store.v1.address()),
-        format!("resources     {} SYNCED\n", resources.len()),
     ] {
         assert!(text.contains(&part), "no {part:?} in\n{text}");
     }
