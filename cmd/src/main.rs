@@ -28,7 +28,6 @@ mod store;
 
 use std::process::ExitCode;
 
-use clap::CommandFactory as _;
 use ironmesh_api::CordonChange;
 use ironmesh_command_line::{
     AgentCommand, AzureCommand, Cli, Command, EnvoyCommand, ManArguments, ProviderCommand,
@@ -81,12 +80,12 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Store(command) => store::run(command, output, &runtime),
         Command::Explain(arguments) => Ok(explain::explain(&arguments, output)?),
         Command::Completions(arguments) => {
-            Ok(out!("{}", manual::completions(arguments.shell, &Cli::command()))?)
+            Ok(out!("{}", manual::completions(arguments.shell, &Cli::declaration()))?)
         }
         Command::Man(ManArguments { out: Some(folder) }) => {
-            Ok(manual::write_pages(Cli::command(), &folder)?)
+            Ok(manual::write_pages(Cli::declaration(), &folder)?)
         }
-        Command::Man(_) => Ok(out!("{}", manual::page(Cli::command())?)?),
+        Command::Man(_) => Ok(out!("{}", manual::page(Cli::declaration())?)?),
         Command::Proxy(ProxyCommand::Bootstrap(arguments)) => {
             runtime.block_on(proxy::bootstrap(*arguments, output))
         }

@@ -136,3 +136,24 @@ async fn log_and_watched_endpoints_honor_no_color_and_dumb_terminals() {
         assert_eq!(text.contains("\u{1b}[H"), !is_dumb, "{environment:?}: {text:?}");
     }
 }
+
+/// Help, errors of the command line, and findings.
+#[test]
+fn color_flag_beats_terminal_and_environment() {
+    let Some(workspace) = Workspace::open() else { return };
+    workspace.write("bad/a.toml", BAD);
+    for arguments in [&["--help"][..], &["proxy", "ls"], &["policy", "check", "bad"]] {
+        for (choice, expected) in [("always", true), ("never", false), ("auto", false)] {
+            let mut command = workspace.command(&[arguments, &["--color", choice]].concat());
+            command.env("NO_COLOR", "1");
+            let run = crate::command::finish(&mut command);
+            let has_color = format!("{}{}", run.stdout, run.stderr).contains("\x1b[");
+            assert_eq!(has_color, expected, "{arguments:?} {choice}: {run:?}");
+        }
+    }
+    let run = workspace.run(&["status", "--color", "blue"]);
+    assert!(
+        run.code == 2 && run.stderr.contains("expected `auto`, `always` or `never`"),
+        "{run:?}"
+    );
+}

@@ -8,12 +8,14 @@ mod cert;
 mod context;
 mod duration;
 mod envoy;
+mod examples;
 mod finding;
 mod journal;
 mod listeners;
 mod operator;
 mod policy;
 mod proxy;
+mod reading;
 mod service;
 mod session;
 mod store;
@@ -23,10 +25,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use ironmesh_catalog::{Provider, ServiceName};
+use ironmesh_terminal::color::ColorChoice;
 use ironmesh_terminal::explained::{self, Explained};
 
 pub use agent::{AgentCommand, AgentConfigArgument, JoinArguments};
@@ -64,47 +66,15 @@ pub use token::{TokenArguments, TokenCommand, TokenListArguments, TokenRevokeArg
 pub struct Cli {
     /// Print results as text or JSON; `proxy list`, `proxy token list` and `cert list` also as a wide table
     #[arg(short, long, global = true, value_enum, default_value_t = OutputFormat::Text)]
+    #[arg(help_heading = GLOBAL_OPTIONS, hide_possible_values = true)]
     pub output: OutputFormat,
+    /// Use colors: `auto` on a terminal, unless NO_COLOR is set; `always`; or `never`
+    #[arg(long, global = true, value_name = "WHEN", default_value_t)]
+    #[arg(help_heading = GLOBAL_OPTIONS)]
+    pub color: ColorChoice,
     /// The command to run.
     #[command(subcommand)]
     pub command: Command,
-}
-
-impl Cli {
-    /// Parses the command line. Ends the process if it requests help or is invalid.
-    pub fn read() -> Self {
-        let cli = Self::try_parse().unwrap_or_else(|error| without_hidden(error).exit());
-        let is_list = match &cli.command {
-            Command::Proxy(ProxyCommand::List(_)) | Command::Cert(CertCommand::List(_)) => true,
-            Command::Proxy(ProxyCommand::Token(token)) => {
-                matches!(token.command, Some(TokenCommand::List(_)))
-            }
-            _ => false,
-        };
-        if cli.output == OutputFormat::Wide && !is_list {
-            let problem = "only `ironmesh proxy list`, `proxy token list` and `cert list` have `--output wide`";
-            Self::command().error(ErrorKind::InvalidValue, problem).exit();
-        }
-        cli
-    }
-}
-
-/// Removes hidden commands from the suggestions of a clap error. Clap suggests hidden commands as any others.
-fn without_hidden(mut error: clap::Error) -> clap::Error {
-    let kind = ContextKind::SuggestedSubcommand;
-    let suggested = match error.remove(kind) {
-        Some(ContextValue::Strings(names)) => names,
-        Some(ContextValue::String(name)) => vec![name],
-        _ => return error,
-    };
-    let command = Cli::command();
-    let is_hidden =
-        |name: &String| command.find_subcommand(name).is_some_and(clap::Command::is_hide_set);
-    let shown: Vec<_> = suggested.into_iter().filter(|name| !is_hidden(name)).collect();
-    if !shown.is_empty() {
-        error.insert(kind, ContextValue::Strings(shown));
-    }
-    error
 }
 
 /// The format of results, as the command line names it.
@@ -210,6 +180,12 @@ pub enum Command {
     Man(ManArguments),
 }
 
+/// The heading of the flags that choose a control plane.
+const CONNECTION_OPTIONS: &str = "Connection options";
+
+/// The heading of the flags that all commands have.
+const GLOBAL_OPTIONS: &str = "Global options";
+
 /// The environment variable that names the settings file.
 const SETTINGS_VARIABLE: &str = "IRONMESH_CONFIG";
 
@@ -217,7 +193,7 @@ const SETTINGS_VARIABLE: &str = "IRONMESH_CONFIG";
 #[derive(Debug, Args)]
 pub struct ConfigArgument {
     /// Read settings from this file [default: /etc/ironmesh/ironmesh.toml, if it exists]
-    #[arg(long, value_name = "FILE", env = SETTINGS_VARIABLE)]
+    #[arg(long, value_name = "FILE", env = SETTINGS_VARIABLE, help_heading = CONNECTION_OPTIONS)]
     pub config: Option<PathBuf>,
 }
 
@@ -230,10 +206,10 @@ pub struct ConnectionArguments {
     // (The variables are read in `context.rs`: a flag beats each of them, also the variable of another flag.)
     /// Use the control plane of this context; `local` is this machine's [env: IRONMESH_CONTEXT] [default: the one of
     /// `context use`]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = CONNECTION_OPTIONS)]
     pub context: Option<ContextName>,
     /// Connect to this control plane instead of those of the context [env: IRONMESH_SERVER]
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST:PORT", help_heading = CONNECTION_OPTIONS)]
     pub server: Option<ServerAddress>,
 }
 
@@ -412,6 +388,8 @@ pub struct AcceptArguments {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
 
     #[test]

@@ -1,16 +1,80 @@
-//! Whether output may have colors, and whether a terminal can be redrawn: NO_COLOR (<https://no-color.org>) and TERM.
+//! Whether output may have colors, and whether a terminal can be redrawn: `--color`, NO_COLOR (<https://no-color.org>) and
+//! TERM.
 
 use std::env::var_os;
 use std::ffi::OsStr;
+use std::fmt;
 use std::io::IsTerminal;
+use std::str::FromStr;
+use std::sync::OnceLock;
+
+/// The user's choice about colors, the value of `--color`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ColorChoice {
+    /// On a terminal, unless the environment turns colors off.
+    #[default]
+    Auto,
+    /// Everywhere, also in files and pipes.
+    Always,
+    /// Nowhere.
+    Never,
+}
+
+impl ColorChoice {
+    const ALL: [(&str, Self); 3] =
+        [("auto", Self::Auto), ("always", Self::Always), ("never", Self::Never)];
+}
+
+impl fmt::Display for ColorChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (word, _) =
+            Self::ALL.into_iter().find(|(_, choice)| choice == self).unwrap_or(Self::ALL[0]);
+        f.write_str(word)
+    }
+}
+
+impl FromStr for ColorChoice {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        let found = Self::ALL.into_iter().find(|(word, _)| *word == text);
+        found.map(|(_, choice)| choice).ok_or("expected `auto`, `always` or `never`")
+    }
+}
+
+/// The choice of this process, which its command line makes once.
+static CHOICE: OnceLock<ColorChoice> = OnceLock::new();
+
+/// Makes the choice of this process. A later one has no effect.
+pub fn choose(choice: ColorChoice) {
+    let _ = CHOICE.set(choice);
+}
+
+/// The choice of this process.
+pub fn choice() -> ColorChoice {
+    CHOICE.get().copied().unwrap_or_default()
+}
 
 /// Whether output to `stream` has colors: it is a terminal, and the environment does not turn colors off.
 pub fn is_enabled(stream: &impl IsTerminal) -> bool {
-    stream.is_terminal() && is_allowed()
+    match choice() {
+        ColorChoice::Auto => stream.is_terminal() && is_allowed_by_environment(),
+        ColorChoice::Always => true,
+        ColorChoice::Never => false,
+    }
 }
 
-/// Whether the environment allows colors: `NO_COLOR` is unset or empty, and `TERM` is not `dumb`.
+/// Whether a terminal gets colors.
 pub fn is_allowed() -> bool {
+    match choice() {
+        ColorChoice::Auto => is_allowed_by_environment(),
+        ColorChoice::Always => true,
+        ColorChoice::Never => false,
+    }
+}
+
+/// Whether `NO_COLOR` is unset or empty, and `TERM` is not `dumb`.
+fn is_allowed_by_environment() -> bool {
     allows_color(var_os("NO_COLOR").as_deref(), var_os("TERM").as_deref())
 }
 
