@@ -9,12 +9,12 @@ use ironmesh_catalog::allowed_traffic::AllowedTraffic;
 use ironmesh_catalog::cited::Cited;
 use ironmesh_catalog::grants::Grant;
 use ironmesh_catalog::name::ServiceAccount;
-use ironmesh_catalog::policy::TrafficTarget;
 use ironmesh_catalog::service::{Mode, Port, Service};
 use ironmesh_catalog::snapshot::Snapshot;
 
 use crate::difference::CallerGroup;
 use crate::verdict::GrantingRule;
+use crate::written_target::written_target;
 
 /// The callers of a service port.
 #[derive(Debug)]
@@ -66,13 +66,4 @@ pub fn allows_everything(snapshot: &Snapshot, grant: &Grant, port: &Port) -> boo
         AllowedTraffic::EveryRequest | AllowedTraffic::Connections => true,
         AllowedTraffic::Requests { .. } => false,
     })
-}
-
-/// The target of a grant in the current text: an unchanged grant may come from an older version of the file.
-pub(crate) fn written_target<'a>(
-    snapshot: &'a Snapshot,
-    grant: &'a Grant,
-) -> &'a Arc<TrafficTarget> {
-    let key = (grant.target.namespace.clone(), grant.target.name.clone());
-    snapshot.specification.traffic_targets.get(&key).unwrap_or(&grant.target)
 }

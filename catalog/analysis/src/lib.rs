@@ -11,6 +11,7 @@ pub mod reach;
 pub mod routing;
 pub mod text;
 pub mod verdict;
+mod written_target;
 
 pub use difference::Difference;
 pub use verdict::{Question, Request, Verdict};

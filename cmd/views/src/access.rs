@@ -1,10 +1,12 @@
 //! Access as text: a matrix of callers and service ports, and the rules behind it.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use ironmesh_analysis::difference::CallerGroup;
 use ironmesh_analysis::verdict::GrantingRule;
 use ironmesh_api::{AccessExtent, AccessPage, CallerView, CallersView, PortAccessView};
+use ironmesh_catalog::ServiceAccount;
 use ironmesh_catalog::text::escape_line;
 use ironmesh_terminal::table::TERMINAL_WIDTH;
 
@@ -31,10 +33,13 @@ fn block(ports: &[PortAccessView]) -> String {
         lines.push(format!("{number}  {} port {} ({protocol}, {mode})", port.service, port.port));
     }
     let rows = rows(ports);
-    let caller_width = rows.keys().map(|caller| caller.len()).max().unwrap_or(0);
+    let caller_width = rows.keys().map(String::len).max().unwrap_or(0);
     let row = |caller: &str, cells: &[String]| {
-        let cells: String = cells.iter().map(|cell| format!("{cell:>COLUMN$}")).collect();
-        format!("{caller:<caller_width$}{cells}")
+        cells.iter().fold(format!("{caller:<caller_width$}"), |mut line, cell| {
+            // (Writing to a string does not fail.)
+            let _ = write!(line, "{cell:>COLUMN$}");
+            line
+        })
     };
     lines.push(String::new());
     if rows.is_empty() {
@@ -117,7 +122,7 @@ pub(crate) fn caller_lines(access: &CallersView, mode: &str) -> Vec<String> {
     lines
 }
 
-fn rule_line(account: &ironmesh_catalog::ServiceAccount, rule: &GrantingRule) -> String {
+fn rule_line(account: &ServiceAccount, rule: &GrantingRule) -> String {
     let GrantingRule { target, rule: _, traffic } = rule;
     escape_line(&format!("{account}: {traffic}, by {target}")).into_owned()
 }

@@ -283,13 +283,13 @@ mod tests {
 
     #[test]
     fn values_of_a_file_can_be_read_back() {
-        let text = "mode = 'audit'\nsettle = '90s'\nadvertise = ['cp:15128', '[::1]:15128']\n\
+        let text = "mode = 'audit'\nsettle = '45s'\nadvertise = ['cp:15128', '[::1]:15128']\n\
              [listen]\nxds = '127.0.0.1:15128'\n[policy]\nfolder = '/p'\nremoval_hold = '1500ms'\n\
              [consul]\nagents = ['https://c:8501']\nca = '/ca'\ntoken_file = '/token'\n";
         let values = load_settings(text, "a").unwrap().values();
         let texts = [
             ("mode", "audit", false),
-            ("settle", "90s", false),
+            ("settle", "45s", false),
             ("advertise", "cp:15128, [::1]:15128", true),
             ("listen.enrollment", "127.0.0.1:15129", true),
             ("policy.folder", "/p", true),

@@ -14,7 +14,7 @@ use ironmesh_catalog::snapshot::Snapshot;
 use serde::{Deserialize, Serialize};
 
 use super::widening::{by_method, includes, wider};
-use crate::access::written_target;
+use crate::written_target::written_target;
 
 /// A change of the traffic that an account may send to a service port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::matching::{Mismatch, mismatches};
 use super::request::Arrival;
-use crate::access::written_target;
+use crate::written_target::written_target;
 
 /// The most rules without a match that a verdict lists.
 const MAX_UNMET: usize = 5;

@@ -12,20 +12,21 @@ fn mesh(ports: usize, callers: usize, rules: usize) -> Snapshot {
     let (mut text, mut sources, mut matches) = (String::new(), String::new(), String::new());
     for port in 0..ports {
         let port = format!(
-            "name = 's{port:04}'\naccount = 'served'\nports = [{{ port = 80, protocol = 'http' }}]"
+            "name = 's{port:04}'\nservice_account = 'served'\nports = [{{ port = 80, protocol = 'http' }}]"
         );
         writeln!(text, "[[service]]\n{port}").unwrap();
     }
     for caller in 0..callers {
         writeln!(text, "[[service]]\nname = 'c{caller:04}'").unwrap();
-        write!(sources, "'c{caller:04}', ").unwrap();
+        write!(sources, "{{ name = 'c{caller:04}' }}, ").unwrap();
     }
     for rule in 0..rules {
         write!(matches, "{{ name = 'm{rule}', path_regex = '/{rule}' }}, ").unwrap();
     }
     let group = format!("name = 'all'\nmatches = [{matches}]");
     let rule = "rules = [{ kind = 'HTTPRouteGroup', name = 'all' }]";
-    let target = format!("name = 'all'\ndestination = 'served'\nsources = [{sources}]\n{rule}");
+    let target =
+        format!("name = 'all'\ndestination = {{ name = 'served' }}\nsources = [{sources}]\n{rule}");
     writeln!(text, "[[http_route_group]]\n{group}\n[[traffic_target]]\n{target}").unwrap();
     let loaded = load_documents([Document::new("p.toml", text)]);
     let specification = loaded.specification.unwrap_or_else(|| panic!("{:#?}", loaded.findings));
