@@ -60,6 +60,7 @@ mod tests {
             serial: None,
             state: "valid".to_owned(),
             issued_at: None,
+            age_seconds: None,
             not_after: Timestamp::UNIX_EPOCH,
             renew_at: None,
             used_by: CertificateUse::Proxies(1),

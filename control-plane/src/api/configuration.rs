@@ -90,17 +90,13 @@ impl RunningControlPlane {
             None => self.store.policies().map_err(|error| failure(&error))?,
         };
         let revision = find(wanted, stored)?.revision;
-        let texts: Vec<PolicyDocument> = match &self.releases {
-            Some(releases) => {
-                let read = releases.documents(&revision).map_err(|error| failure(&error))?;
-                read.iter().map(|one| document(&one.path, &one.text)).collect()
-            }
-            None => {
-                let read = self.store.policy(&revision).map_err(|error| failure(&error))?;
-                let gone =
-                    || ApiError::NotFound(format!("the policy {revision} is no longer stored"));
-                read.ok_or_else(gone)?.iter().map(|(path, text)| document(path, text)).collect()
-            }
+        let texts: Vec<PolicyDocument> = if let Some(releases) = &self.releases {
+            let read = releases.documents(&revision).map_err(|error| failure(&error))?;
+            read.iter().map(|one| document(&one.path, &one.text)).collect()
+        } else {
+            let read = self.store.policy(&revision).map_err(|error| failure(&error))?;
+            let gone = || ApiError::NotFound(format!("the policy {revision} is no longer stored"));
+            read.ok_or_else(gone)?.iter().map(|(path, text)| document(path, text)).collect()
         };
         let is_active = self.policy.borrow().view.revision.as_deref() == Some(&*revision.0);
         Ok(PolicyDocuments { revision, active: is_active, documents: texts })
