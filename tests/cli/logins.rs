@@ -21,7 +21,7 @@ impl<'a> Browser<'a> {
     }
 
     async fn send(
-        &mut self,
+        &self,
         method: Method,
         path: &str,
         body: &Value,
@@ -38,11 +38,11 @@ impl<'a> Browser<'a> {
         network(self.server).await.send(method, path, &headers, body).await.unwrap()
     }
 
-    async fn get(&mut self, path: &str) -> Response {
+    async fn get(&self, path: &str) -> Response {
         self.send(Method::GET, path, &Value::Null, None).await
     }
 
-    async fn post(&mut self, path: &str, body: &Value) -> Response {
+    async fn post(&self, path: &str, body: &Value) -> Response {
         let origin = self.origin.clone();
         self.send(Method::POST, path, body, Some(&origin)).await
     }
