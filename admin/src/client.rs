@@ -53,6 +53,7 @@ use ironmesh_api::{
 use ironmesh_api::{FindingList, SilenceList, SilenceRequest, SilenceView};
 use ironmesh_api::{JournalPage, MAX_JOURNAL_PAGE};
 use ironmesh_api::{LinkRequest, LoginLink, SessionList, SessionView};
+use ironmesh_api::{LogLevelRequest, LogLevelView};
 use ironmesh_api::{MAX_PROXY_PAGE, ProxyPage, ProxyQuery};
 use ironmesh_api::{Plan, PlanRequest};
 use ironmesh_api::{ProxyConfig, ProxyDetail};
@@ -331,6 +332,19 @@ impl Client {
     /// Writes a sealed export of the store at this moment to `output`.
     pub async fn export(&self, output: &mut (dyn Write + Send)) -> Result<(), ClientError> {
         self.download("/v1/store/export", output, (EXPORT_LIMIT, LONG_LIMIT)).await
+    }
+
+    /// The level of the log of this control plane.
+    pub async fn log_level(&self) -> Result<LogLevelView, ClientError> {
+        self.call::<(), _>(Method::GET, "/v1/log-level", None).await
+    }
+
+    /// Sets another level of the log for a while.
+    pub async fn set_log_level(
+        &self,
+        request: &LogLevelRequest,
+    ) -> Result<LogLevelView, ClientError> {
+        self.long_call("/v1/log-level", request).await
     }
 
     /// All active findings of the mesh, also silenced ones.

@@ -14,7 +14,7 @@ mod socket_path;
 pub use client::{Client, ClientError, RemoteServer};
 pub use server::{
     AdminApi, ApiError, Authenticated, BindError, Cancellation, ControlPlane, Identity,
-    LoginAccess, MeshReads, NextChange, Operation, OperatorAccess, Permission, PresentedCredential,
-    Principal, WriteExport, bind_group_socket, bind_socket, operations,
+    LogLevelAccess, LoginAccess, MeshReads, NextChange, Operation, OperatorAccess, Permission,
+    PresentedCredential, Principal, WriteExport, bind_group_socket, bind_socket, operations,
 };
 pub use socket_path::{SocketPathTooLong, check_socket_path};

@@ -107,11 +107,13 @@ pub enum JournalKind {
     Operator,
     /// Silenced a finding, or removed a silence.
     Silence,
+    /// Changed the level of a control plane's log for a while.
+    Log,
 }
 
 impl JournalKind {
     /// All kinds.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Enroll,
         Self::Claim,
         Self::Token,
@@ -131,6 +133,7 @@ impl JournalKind {
         Self::Export,
         Self::Operator,
         Self::Silence,
+        Self::Log,
     ];
 
     /// The kinds that change which policy is active.
@@ -159,6 +162,7 @@ impl JournalKind {
             Self::Export => "export",
             Self::Operator => "operator",
             Self::Silence => "silence",
+            Self::Log => "log",
         }
     }
 

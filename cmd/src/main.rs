@@ -14,6 +14,7 @@ mod explain;
 mod finding;
 mod journal;
 mod log;
+mod log_level;
 mod operator;
 mod policy;
 mod provider;
@@ -73,6 +74,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Endpoints(arguments) => runtime.block_on(endpoints::endpoints(arguments, output)),
         Command::Finding(command) => runtime.block_on(finding::run(command, output)),
         Command::Journal(arguments) => runtime.block_on(journal::journal(arguments, output)),
+        Command::Log(command) => runtime.block_on(log_level::run(command, output)),
         Command::Operator(command) => runtime.block_on(operator::run(command, output)),
         Command::Ui(arguments) => runtime.block_on(session::ui(&arguments, output)),
         Command::Session(command) => runtime.block_on(session::run(command, output)),

@@ -2,13 +2,14 @@
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use ironmesh_admin::{Client, RemoteServer};
 use ironmesh_command_line::{ConfigArgument, ConnectionArguments, ServeArguments};
 use ironmesh_config_language::{Document, render};
 use ironmesh_config_settings::{PolicyLocation, Settings, load_settings};
-use ironmesh_control_plane::{Options, StorePlace};
+use ironmesh_control_plane::{LogControl, Options, StorePlace};
 
 use crate::context;
 use crate::exit::InvalidInput;
@@ -82,7 +83,7 @@ impl ResolvedSettings {
     }
 
     /// The options of a control plane with these settings.
-    pub(crate) fn options(self, arguments: &ServeArguments) -> Options {
+    pub(crate) fn options(self, arguments: &ServeArguments, log: Arc<dyn LogControl>) -> Options {
         Options {
             admin_socket: self.admin_socket(),
             settings_file: self.is_read.then_some(self.file),
@@ -92,6 +93,7 @@ impl ResolvedSettings {
             key_encryption_key: self.key_encryption_key,
             without: arguments.without.iter().copied().collect(),
             accepts_older_store: arguments.accept_older_store,
+            log,
         }
     }
 

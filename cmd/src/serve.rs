@@ -3,11 +3,13 @@
 mod reload;
 mod signals;
 
+use std::sync::Arc;
+
 use anyhow::bail;
 use ironmesh_agent_envoy::Notifier;
 use ironmesh_command_line::{Output, ServeArguments};
 use ironmesh_config_settings::PolicyLocation;
-use ironmesh_control_plane::{Running, SignsOfLife};
+use ironmesh_control_plane::{LogControl, Running, SignsOfLife};
 use tokio_util::sync::CancellationToken;
 
 use crate::log;
@@ -18,20 +20,29 @@ use signals::{Signal, Signals};
 /// Runs the control plane until a signal stops it. With JSON output, the reason of a failure is a line of the
 /// log.
 pub(crate) async fn serve(arguments: &ServeArguments, output: Output) -> anyhow::Result<()> {
-    log::init(output);
-    log::finish("control plane failed", Box::pin(run(arguments)).await, output)
+    // Installed first, so that no signal is lost.
+    let signals = Signals::install().and_then(|at_start| Ok((at_start, Signals::install()?)));
+    let loaded = ResolvedSettings::load(&arguments.config);
+    let is_json = loaded.as_ref().is_ok_and(|resolved| resolved.settings.log.is_json);
+    let output = if is_json { Output::Json } else { output };
+    let log = log::init(output);
+    let result = async { Box::pin(run(arguments, loaded?, signals?, log)).await };
+    log::finish("control plane failed", result.await, output)
 }
 
-async fn run(arguments: &ServeArguments) -> anyhow::Result<()> {
-    // Installed first, so that no signal is lost. The start may block for as long as it waits for etcd.
-    let stop_at_start = tokio::spawn(signals::exit_at_stop(Signals::install()?));
-    let signals = Signals::install()?;
-    let mut resolved = ResolvedSettings::load(&arguments.config)?;
+async fn run(
+    arguments: &ServeArguments,
+    mut resolved: ResolvedSettings,
+    (at_start, signals): (Signals, Signals),
+    log: Arc<dyn LogControl>,
+) -> anyhow::Result<()> {
+    // The start may block for as long as it waits for etcd.
+    let stop_at_start = tokio::spawn(signals::exit_at_stop(at_start));
     if let Some(policy) = &arguments.policy {
         resolved.policy = PolicyLocation::Folder(policy.clone());
     }
     let settings = SettingsReload::new(&arguments.config, &resolved);
-    let options = resolved.options(arguments);
+    let options = resolved.options(arguments, log);
     let shutdown = CancellationToken::new();
     let running =
         ironmesh_control_plane::start(&options, settings.values(), shutdown.clone()).await?;

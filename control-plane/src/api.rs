@@ -8,6 +8,7 @@ mod cordons;
 mod endpoints;
 mod enrollment;
 mod findings;
+mod log_level;
 mod logins;
 mod mesh_reads;
 mod metrics;
@@ -58,6 +59,7 @@ use super::enrollment::{Alarms, TokenTable, XdsAddresses};
 use super::health_discovery::HealthDiscovery;
 use super::journal::{self, CertificateHolder, Journal};
 use super::leave_table::LeaveTable;
+use super::log_level::LogLevel;
 use super::logins::Logins;
 use super::operators::Operators;
 use super::peers::Peers;
@@ -99,6 +101,7 @@ pub(crate) struct RunningControlPlane {
     pub(crate) traffic: Arc<TrafficTable>,
     pub(crate) journal: Journal,
     pub(crate) silences: Arc<SilenceTable>,
+    pub(crate) log_level: Arc<LogLevel>,
     pub(crate) xds_addresses: XdsAddresses,
     /// The address of the enrollment listener.
     pub(crate) enrollment_address: SocketAddr,

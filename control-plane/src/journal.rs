@@ -31,8 +31,9 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use certificates::{CertificateHolder, RecordedCertificates};
 pub(crate) use operators::{
-    author, cordon_change, enrollment, export, held_endpoints, login_change, operator_change,
-    policy_change, principal_name, revocations, services_change, silence_change, token_change,
+    author, cordon_change, enrollment, export, held_endpoints, log_level_change, login_change,
+    operator_change, policy_change, principal_name, revocations, services_change, silence_change,
+    token_change,
 };
 use pending::PendingEntries;
 pub use users::user_name;

@@ -340,7 +340,7 @@ impl Reconciler {
             health.mark_unchanged();
             shared.mark_unchanged();
             peers.mark_unchanged();
-            self.snapshot_builder.set_settings(*settings.borrow_and_update());
+            self.snapshot_builder.set_settings(settings.borrow_and_update().clone());
             debounce.set_window(settings.borrow().settle);
             let members = register.borrow_and_update().members;
             debounce.start_pass(Instant::now());

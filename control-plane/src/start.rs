@@ -32,6 +32,7 @@ use crate::health_discovery::HealthDiscovery;
 use crate::health_table::HealthTable;
 use crate::journal::{Journal, RecordedCertificates};
 use crate::leave_table::LeaveTable;
+use crate::log_level::{LogControl, LogLevel};
 use crate::logins::Logins;
 use crate::open_files;
 use crate::operators::Operators;
@@ -69,6 +70,8 @@ pub struct Options {
     pub without: BTreeSet<Provider>,
     /// Whether a store in etcd counts that is older than what this control plane had.
     pub accepts_older_store: bool,
+    /// The log of the process.
+    pub log: Arc<dyn LogControl>,
 }
 
 /// A running control plane.
@@ -93,6 +96,7 @@ pub async fn start(
     shutdown: CancellationToken,
 ) -> anyhow::Result<Running> {
     let settings = &options.settings;
+    let log_level = Arc::new(LogLevel::new(Arc::clone(&options.log), settings.log.level.clone()));
     let max_proxies = settings.xds.max_proxies;
     let max_proxies = max_proxies.map(|most| usize::try_from(most).unwrap_or(usize::MAX));
     let limits = Limits {
@@ -222,6 +226,7 @@ pub async fn start(
     };
     let health_discovery =
         Arc::new(HealthDiscovery::new(Arc::clone(&health), feeds.snapshot.clone()));
+    let log_level_task = Arc::clone(&log_level).run(reloads.clone(), shutdown.clone());
     let enrollment = Arc::new(MachineEnrollment {
         mesh: mesh.clone(),
         authority: Arc::clone(&authority),
@@ -295,6 +300,7 @@ pub async fn start(
         traffic,
         journal: journal.clone(),
         silences: Arc::clone(&silences),
+        log_level,
         xds_addresses,
         enrollment_address: enrollment_listener.local_addr()?,
         api_address: api_listener.as_ref().map(TokioListener::local_addr).transpose()?,
@@ -320,6 +326,7 @@ pub async fn start(
     tasks.spawn(operators.follow(shutdown.clone()));
     tasks.spawn(logins.follow(shutdown.clone()));
     tasks.spawn(silences.follow(shutdown.clone()));
+    tasks.spawn(log_level_task);
     tasks.spawn(policy_source.run(shutdown.clone()));
     tasks.spawn(reconciler.run(shutdown.clone()));
     tasks.spawn(state_watch.run(shutdown.clone()));

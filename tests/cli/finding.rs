@@ -345,7 +345,7 @@ async fn port_lists_findings_without_lines_of_policy_and_changes_nothing() {
 }
 
 /// Sends a request with a JSON body. Returns the status and the body of the answer.
-async fn post(
+pub(crate) async fn post(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     path: &str,
     body: &str,

@@ -12,6 +12,7 @@ mod endpoints;
 mod enrollment;
 mod join_record;
 mod journal;
+mod log_level;
 mod logins;
 mod operators;
 mod plan;
@@ -57,6 +58,7 @@ pub use enrollment::{
 };
 pub use join_record::{JoinRecordView, RevocationView, VersionsView};
 pub use journal::{JournalPage, MAX_JOURNAL_PAGE};
+pub use log_level::{DEFAULT_LOG_LEVEL_TIME, LogLevelRequest, LogLevelView, MAX_LOG_LEVEL_TIME};
 pub use logins::{LinkRequest, LoginLink, LoginRequest, SessionList, SessionView};
 pub use operators::{
     CredentialRequest, CredentialView, IssuedCredential, MAX_CREDENTIAL_LIFETIME, MAX_OPERATORS,

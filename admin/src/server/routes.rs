@@ -14,6 +14,7 @@ use super::handlers::{
     journal, metrics, plan, policy_revisions, policy_wait, proxies, proxy, proxy_config, readyz,
     revoke, revoke_one, revoke_token, roll_back, set_services, tokens, traffic,
 };
+use super::log_level::{log_level, set_log_level};
 use super::logins::{
     create_link, log_in, log_out, login_page, login_script, revoke_session, sessions,
 };
@@ -100,5 +101,7 @@ pub(super) fn routes() -> Routes {
         .add(post("silence_findings", "/v1/silences", ChangeMesh), silence)
         .add(post("remove_silence", "/v1/silences/{id}/remove", ChangeMesh), remove_silence)
         .add(get("journal", "/v1/journal", ReadJournal), journal)
+        .add(get("log_level", "/v1/log-level", ReadState), log_level)
+        .add(post("set_log_level", "/v1/log-level", ChangeMesh), set_log_level)
         .add(post("export", "/v1/store/export", Administer), export)
 }

@@ -37,6 +37,7 @@ use ironmesh_api::{
 use ironmesh_api::{ConvergenceView, WaitAnswer, WaitRequest};
 use ironmesh_api::{CordonChange, CordonRequest, CordonResult};
 use ironmesh_api::{FindingList, SilenceList, SilenceRequest, SilenceView};
+use ironmesh_api::{LogLevelRequest, LogLevelView};
 use ironmesh_api::{Plan, PlanRequest};
 use ironmesh_api::{ProxyConfig, ProxyDetail};
 use ironmesh_api::{ProxyPage, ProxyQuery};
@@ -85,6 +86,16 @@ impl AnswerGate {
 /// Fails the test: no test of this module sends the request of the calling method.
 fn not_requested<T>() -> T {
     panic!("the test did not send this request")
+}
+
+impl LogLevelAccess for Slow {
+    fn log_level(&self) -> LogLevelView {
+        not_requested()
+    }
+
+    fn set_log_level(&self, _: &Principal, _: &LogLevelRequest) -> Result<LogLevelView, ApiError> {
+        not_requested()
+    }
 }
 
 impl OperatorAccess for Slow {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ironmesh_api::{MAX_CREDENTIAL_LIFETIME, MAX_TOKEN_TTL};
+use ironmesh_api::{MAX_CREDENTIAL_LIFETIME, MAX_LOG_LEVEL_TIME, MAX_TOKEN_TTL};
 use ironmesh_catalog::Silence;
 use jiff::{Span, SpanRelativeTo};
 
@@ -46,6 +46,15 @@ pub(crate) fn silence_length(text: &str) -> Result<Duration, String> {
     })
 }
 
+/// Parses how long a changed level of the log lasts.
+pub(crate) fn log_level_length(text: &str) -> Result<Duration, String> {
+    let allowed = Duration::from_secs(1)..=Duration::from_secs(MAX_LOG_LEVEL_TIME);
+    duration(text).filter(|length| allowed.contains(length)).ok_or_else(|| {
+        let hours = MAX_LOG_LEVEL_TIME / 3_600;
+        format!("write a time from 1 second to {hours} hours, as `90s`, `10m` or `{hours}h`")
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,6 +78,15 @@ mod tests {
         for invalid in ["91d", "0s", "-2h", "soon"] {
             let error = silence_length(invalid).unwrap_err();
             assert!(error.contains("from 1 second to 90 days"), "{error}");
+        }
+    }
+
+    #[test]
+    fn log_level_of_at_most_a_day_is_accepted() {
+        assert_eq!(log_level_length("24h"), Ok(Duration::from_secs(86_400)));
+        for invalid in ["25h", "0s", "-2h", "soon"] {
+            let error = log_level_length(invalid).unwrap_err();
+            assert!(error.contains("from 1 second to 24 hours"), "{error}");
         }
     }
 

@@ -12,6 +12,7 @@ mod examples;
 mod finding;
 mod journal;
 mod listeners;
+mod log;
 mod operator;
 mod policy;
 mod proxy;
@@ -38,6 +39,7 @@ pub use envoy::EnvoyCommand;
 pub use finding::{FindingCommand, FindingListArguments, SilenceArguments, UnsilenceArguments};
 pub use journal::{JournalArguments, JournalStart};
 pub use listeners::ListenerArguments;
+pub use log::{LogCommand, LogLevelArguments};
 pub use operator::{
     ContextAddArguments, ContextCommand, ContextNameArgument, NewCredentialArguments,
     OperatorCommand, OperatorIssueArguments, OperatorListArguments, OperatorRequestArguments,
@@ -155,6 +157,9 @@ pub enum Command {
     /// List active findings, and silence them for a while
     #[command(subcommand)]
     Finding(FindingCommand),
+    /// Show or change the level of the control plane's log
+    #[command(subcommand)]
+    Log(LogCommand),
     /// List who changed what: enrollments, revocations, policy, rollbacks, certificates
     Journal(JournalArguments),
     /// Give operators access on the network, and revoke it

@@ -55,7 +55,7 @@ impl<'a> SettingsReload<'a> {
             }
         };
         let ChangedKeys { after_restart, .. } = self.started.changed_keys(&settings);
-        let active = self.started.clone().with_reloadable(*self.active.borrow());
+        let active = self.started.clone().with_reloadable(self.active.borrow().clone());
         let ChangedKeys { reloadable, .. } = active.changed_keys(&settings);
         self.active.send_replace(settings.reloadable());
         let (changed, waiting) = (reloadable.join(", "), after_restart.join(", "));

@@ -8,6 +8,7 @@ pub mod configuration;
 pub mod cordons;
 pub mod endpoints;
 pub mod findings;
+pub mod log_level;
 pub mod operators;
 pub mod plan;
 pub mod proxies;

@@ -7,6 +7,7 @@ mod azure;
 mod consul;
 mod endpoints;
 mod etcd;
+mod log;
 mod paths;
 mod policy;
 mod reload;
@@ -36,6 +37,7 @@ pub use azure::{AttestationSettings, AzureCloudSetting, AzureCredentialSetting, 
 pub use consul::{ConsulSettings, LocalityKeySettings};
 pub use endpoints::EndpointsSettings;
 pub use etcd::EtcdSettings;
+pub use log::LogSettings;
 pub use policy::PolicyLocation;
 pub use reload::{ChangedKeys, ReloadableSettings};
 pub use store::StoreLocation;
@@ -83,6 +85,8 @@ pub struct Settings {
     pub endpoints: EndpointsSettings,
     /// The sidecar driver of proxies whose enrollment chooses none.
     pub sidecar_class: DriverName,
+    /// The control plane's log.
+    pub log: LogSettings,
     /// The debounce window after a change. The first change of a burst takes effect at once.
     pub settle: Duration,
 }
@@ -166,6 +170,7 @@ impl Default for Settings {
             azure: AzureSettings::default(),
             endpoints: EndpointsSettings::default(),
             sidecar_class: DriverName::default(),
+            log: LogSettings::default(),
             settle: Duration::from_millis(20),
         }
     }
@@ -209,6 +214,7 @@ fn read(table: &mut Table<'_>) -> Result<Settings, FindingReported> {
     let azure = table.optional("azure", azure::read);
     let endpoints = table.optional("endpoints", endpoints::read);
     let sidecar_class = table.optional("sidecar", sidecar::read);
+    let log = table.optional("log", log::read);
     let at_most_a_minute = Duration::ZERO..=Duration::from_secs(60);
     let settle = table.optional("settle", |value| duration::read(value, &at_most_a_minute));
 
@@ -234,6 +240,7 @@ fn read(table: &mut Table<'_>) -> Result<Settings, FindingReported> {
         azure: azure?.unwrap_or(default.azure),
         endpoints: endpoints?.unwrap_or(default.endpoints),
         sidecar_class: sidecar_class?.unwrap_or(default.sidecar_class),
+        log: log?.unwrap_or(default.log),
         settle: settle?.unwrap_or(default.settle),
     })
 }

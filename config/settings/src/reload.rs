@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use ironmesh_catalog::{EgressMode, Mode};
+use ironmesh_catalog::{EgressMode, LogDirectives, Mode};
 
-use crate::{Certificates, Settings};
+use crate::{Certificates, LogSettings, Settings};
 
 /// The settings that a running control plane applies without a restart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReloadableSettings {
     /// See [`Settings::mode`].
     pub mode: Mode,
@@ -19,6 +19,8 @@ pub struct ReloadableSettings {
     pub service_lifetime: Duration,
     /// See [`Settings::settle`].
     pub settle: Duration,
+    /// See [`LogSettings::level`].
+    pub log_level: LogDirectives,
 }
 
 /// The keys of the settings file whose values differ between two versions of it.
@@ -39,15 +41,18 @@ impl Settings {
             removal_hold: self.removal_hold,
             service_lifetime: self.certificates.service_lifetime,
             settle: self.settle,
+            log_level: self.log.level.clone(),
         }
     }
 
     /// These settings with that part replaced.
     #[must_use]
     pub fn with_reloadable(self, part: ReloadableSettings) -> Self {
-        let ReloadableSettings { mode, egress, removal_hold, service_lifetime, settle } = part;
+        let ReloadableSettings { mode, egress, removal_hold, service_lifetime, settle, log_level } =
+            part;
         let certificates = Certificates { service_lifetime };
-        Self { mode, egress, removal_hold, certificates, settle, ..self }
+        let log = LogSettings { level: log_level, ..self.log };
+        Self { mode, egress, removal_hold, certificates, log, settle, ..self }
     }
 
     /// The keys whose values differ in `other`.
@@ -73,6 +78,7 @@ impl Settings {
             azure,
             endpoints,
             sidecar_class,
+            log: LogSettings { level, is_json },
             settle,
         } = self;
         let reloadable = [
@@ -81,6 +87,7 @@ impl Settings {
             ("policy.removal_hold", *removal_hold != other.removal_hold),
             ("certificates.service_lifetime", *certificates != other.certificates),
             ("settle", *settle != other.settle),
+            ("log.level", *level != other.log.level),
         ];
         let after_restart = [
             ("mesh", *mesh != other.mesh),
@@ -98,6 +105,7 @@ impl Settings {
             ("azure", *azure != other.azure),
             ("endpoints", *endpoints != other.endpoints),
             ("sidecar.class", *sidecar_class != other.sidecar_class),
+            ("log.format", *is_json != other.log.is_json),
         ];
         let changed = |keys: &[(&'static str, bool)]| {
             keys.iter().filter(|(_, is_changed)| *is_changed).map(|(key, _)| *key).collect()
@@ -114,15 +122,19 @@ mod tests {
     fn changed_keys_are_split_by_when_they_take_effect() {
         let before = load_settings("settle = '20ms'", "a").unwrap();
         let text = "mode = 'audit'\nadvertise = ['cp:15128']\n[policy]\nfolder = '/p'\nremoval_hold = '1s'\n\
-             [certificates]\nservice_lifetime = '12h'\n[xds]\nmax_connection_age = '1h'";
+             [certificates]\nservice_lifetime = '12h'\n[xds]\nmax_connection_age = '1h'\n\
+             [log]\nlevel = 'h2=warn'\nformat = 'json'";
         let after = load_settings(text, "a").unwrap();
         let changed = before.changed_keys(&after);
         assert_eq!(
             changed.reloadable,
-            ["mode", "policy.removal_hold", "certificates.service_lifetime"]
+            ["mode", "policy.removal_hold", "certificates.service_lifetime", "log.level"]
         );
-        assert_eq!(changed.after_restart, ["policy", "advertise", "xds"]);
+        assert_eq!(changed.after_restart, ["policy", "advertise", "xds", "log.format"]);
         assert_eq!(before.changed_keys(&before), super::ChangedKeys::default());
         assert_eq!(after.reloadable().removal_hold.as_secs(), 1);
+        let reloaded = before.clone().with_reloadable(after.reloadable());
+        assert_eq!(reloaded.log.level.as_str(), "info,h2=warn");
+        assert!(!reloaded.log.is_json, "the format stays until a restart");
     }
 }

@@ -47,6 +47,10 @@ max_proxies = 2000
 
 [sidecar]
 class = "envoy"
+
+[log]
+level = "warn,ironmesh_xds_server=debug"
+format = "json"
 "#;
     let settings = load_settings(text, "ironmesh.toml").unwrap();
     assert_eq!(settings.mesh.as_str(), "prod");
@@ -59,6 +63,8 @@ class = "envoy"
     assert_eq!(settings.settle, Duration::from_millis(100));
     assert_eq!(settings.xds.max_connection_age, Some(Duration::from_secs(3600)));
     assert_eq!(settings.xds.max_proxies, Some(2000));
+    assert_eq!(settings.log.level.as_str(), "warn,ironmesh_xds_server=debug");
+    assert!(settings.log.is_json);
 }
 
 #[test]
@@ -213,4 +219,17 @@ fn unknown_sidecar_class_is_an_error_with_its_position() {
             "error[IM0105]: there is no sidecar class `envoi` (ironmesh.toml:2:9) / did you mean `envoy`?"
         ]
     );
+}
+
+#[test]
+fn invalid_log_settings_are_errors_with_their_position() {
+    let reported = findings("[log]\nlevel = \"loud\"\nformat = \"xml\"\n");
+    let expected = [
+        "error[IM0105]: `level` must be a level of the log: `loud` is no level; write a level",
+        "error[IM0105]: there is no format of the log `xml`",
+    ];
+    assert_eq!(reported.len(), expected.len(), "{reported:#?}");
+    for (reported, expected) in reported.iter().zip(expected) {
+        assert!(reported.starts_with(expected), "{reported}");
+    }
 }

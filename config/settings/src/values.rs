@@ -46,6 +46,7 @@ impl Settings {
             azure,
             endpoints,
             sidecar_class,
+            log,
             settle,
         } = self;
         let mut values = Values::default();
@@ -89,6 +90,8 @@ impl Settings {
         values.fixed("endpoints.sync_timeout", duration(endpoints.sync_timeout));
         values.fixed("endpoints.allow_local_addresses", self.allows_local_addresses());
         values.fixed("sidecar.class", sidecar_class);
+        values.reloadable("log.level", &log.level);
+        values.fixed("log.format", if log.is_json { "json" } else { "text" });
         values.reloadable("settle", duration(*settle));
         values.0
     }
@@ -312,7 +315,7 @@ mod tests {
         let keys: BTreeSet<_> = values.iter().map(|one| one.key).collect();
         assert_eq!(keys.len(), values.len());
         let text = "mode = 'audit'\negress = 'passthrough'\nsettle = '1s'\n[policy]\nfolder = '/p'\n\
-             removal_hold = '1s'\n[certificates]\nservice_lifetime = '12h'\n";
+             removal_hold = '1s'\n[certificates]\nservice_lifetime = '12h'\n[log]\nlevel = 'warn'\n";
         let changed = before.changed_keys(&load_settings(text, "a").unwrap());
         let reloadable = values.iter().filter(|one| !one.needs_restart).map(|one| one.key);
         assert_eq!(

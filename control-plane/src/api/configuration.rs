@@ -43,7 +43,7 @@ impl ActiveSettings {
     }
 
     fn view(&self) -> SettingsView {
-        let settings = self.started.clone().with_reloadable(*self.reloads.borrow());
+        let settings = self.started.clone().with_reloadable(self.reloads.borrow().clone());
         let view = |setting: SettingValue| SettingView {
             key: setting.key.to_owned(),
             value: setting.value,

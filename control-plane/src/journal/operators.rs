@@ -2,18 +2,19 @@
 
 use ironmesh_admin::{ApiError, Identity, Principal};
 use ironmesh_api::{
-    BootstrapRequest, BootstrapResponse, CordonChange, CordonRequest, EnrolledProxy, RevokeRequest,
-    RevokedProxies,
+    BootstrapRequest, BootstrapResponse, CordonChange, CordonRequest, EnrolledProxy, LogLevelView,
+    RevokeRequest, RevokedProxies,
 };
 use ironmesh_catalog::{
-    Actor, JoinRecord, JournalEntry, JournalKind, JournalOutcome, JournalSubject, ObjectRef,
-    OperatorName, PolicyRecord, PolicyRevision, ServiceName, Silence, TokenId,
+    Actor, JoinRecord, JournalEntry, JournalKind, JournalOutcome, JournalSubject, LogDirectives,
+    ObjectRef, OperatorName, PolicyRecord, PolicyRevision, ServiceName, Silence, TokenId,
 };
 use jiff::Timestamp;
 
 use super::users::user_name;
 use super::{few, line};
 use crate::register::Register;
+use crate::stores::host_name;
 
 /// The most proxies that the entry of an enrollment names; it counts all of them.
 const MAX_NAMES: usize = 5;
@@ -248,6 +249,21 @@ pub(crate) fn author(principal: &Principal, stated: Option<String>) -> Option<St
         Identity::Operator { .. } | Identity::LoggedInOwner { .. } => principal_name(principal),
         Identity::User { .. } | Identity::Local => stated,
     }
+}
+
+/// A changed level of the log of this control plane.
+pub(crate) fn log_level_change(
+    principal: &Principal,
+    level: &LogDirectives,
+    result: Result<&LogLevelView, &ApiError>,
+) -> JournalEntry {
+    let end = result.map(|view| match view.until {
+        Some(until) => format!(", until {until:.0}"),
+        None => ", the configured level".to_owned(),
+    });
+    let message = Some(line(&format!("{level}{}", end.unwrap_or_default())));
+    let subject = JournalSubject { name: Some(host_name()), ..JournalSubject::default() };
+    JournalEntry { message, ..entry(principal, JournalKind::Log, result.err(), subject) }
 }
 
 /// A set or removed silence. `about` is what the request named, in case it is rejected.
