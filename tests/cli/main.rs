@@ -37,6 +37,7 @@ mod import;
 mod journal;
 mod json;
 mod json_log;
+mod log_floods;
 mod log_level;
 mod logins;
 mod metrics;

@@ -10,10 +10,12 @@ mod fields;
 mod level;
 mod line;
 mod lossy;
+mod repeats;
 
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use ironmesh_catalog::text::escape_output;
 use serde_json::json;
@@ -24,8 +26,9 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use crate::color;
 
 pub use level::LogFilterHandle;
-use line::json_line;
+use line::{json_line, text_line};
 use lossy::Lossy;
+use repeats::{Repeats, RepeatsLayer, SUMMARY, Summary};
 
 /// The format of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,12 +44,13 @@ pub fn init(format: LogOutput) -> LogFilterHandle {
     let variable = LogFilterHandle::variable();
     let (filter, handle, problem) = LogFilterHandle::new(variable.clone());
     let lost = Arc::<AtomicU64>::default();
+    let of_repeats = Lossy { output: io::stderr(), format, lost: Arc::clone(&lost) };
     let writer = move || Lossy { output: io::stderr(), format, lost: Arc::clone(&lost) };
     // Its internal errors would only say, on stderr, that stderr cannot be written.
     let log = tracing_subscriber::fmt::layer().log_internal_errors(false);
     // At the level of debug: how long each reconcile pass, stream and request took.
     let log = log.with_span_events(FmtSpan::CLOSE);
-    let subscriber = tracing_subscriber::registry().with(filter);
+    let subscriber = tracing_subscriber::registry().with(filter).with(count_repeats(of_repeats));
     match format {
         LogOutput::Text => {
             let log = log.with_ansi(color::is_enabled(&io::stderr()));
@@ -60,6 +64,41 @@ pub fn init(format: LogOutput) -> LogFilterHandle {
         tracing::warn!(value = variable, reason, action, "RUST_LOG is invalid");
     }
     handle
+}
+
+/// How often the periods of repeated lines are examined.
+const EXAMINE: Duration = Duration::from_secs(1);
+
+/// The layer that counts repeated lines, and the thread that writes the counts. Without a thread, no line is left out.
+fn count_repeats(mut output: Lossy<io::Stderr>) -> Option<RepeatsLayer> {
+    let repeats = Arc::<Repeats>::default();
+    let counted = Arc::clone(&repeats);
+    let write = move || {
+        loop {
+            std::thread::sleep(EXAMINE);
+            for summary in counted.summaries(repeats::now()) {
+                // The writer counts what it cannot write.
+                let _ = output.write_all(summary_line(&summary, output.format).as_bytes());
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("log-repeats".to_owned()).spawn(write);
+    thread.is_ok().then_some(RepeatsLayer(repeats))
+}
+
+fn summary_line(summary: &Summary, format: LogOutput) -> String {
+    let Summary { level, target, fields } = summary;
+    match format {
+        LogOutput::Text => text_line(level.as_str(), target, SUMMARY, fields),
+        LogOutput::Json => {
+            let fields = fields.iter().map(|(name, value)| {
+                let number = value.parse::<u64>().map(|number| json!(number));
+                ((*name).to_owned(), number.unwrap_or_else(|_| json!(value)))
+            });
+            let message = [("message".to_owned(), json!(SUMMARY))];
+            json_line(level.as_str(), target, &message.into_iter().chain(fields).collect())
+        }
+    }
 }
 
 /// Logs why a command failed as a JSON line, regardless of `RUST_LOG`.
