@@ -26,6 +26,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::reconciler::change_log::policy_change;
 use changes::Changes;
 use commits::Commits;
 use ironmesh_catalog::text::chain;
@@ -287,6 +288,7 @@ impl PolicySource {
     ) {
         tracing::info!(
             revision = %specification.revision,
+            change = policy_change(&specification.revision),
             commit = record.commit,
             by = record.by,
             services = specification.services.len(),

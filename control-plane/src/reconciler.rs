@@ -6,6 +6,7 @@
 //!
 //! It never accepts connections and never encodes a response: `ironmesh-xds-server` does.
 
+pub(crate) mod change_log;
 mod clients;
 mod clock;
 pub(crate) mod convergence;
@@ -54,6 +55,7 @@ use super::policy_source::PolicyState;
 use super::register::Register;
 use super::serving_table::ServingTable;
 use super::shared_changes::SharedChanges;
+use change_log::ChangeLog;
 use clients::Clients;
 use clock::ClockWatch;
 use convergence::Convergence;
@@ -187,6 +189,7 @@ pub(crate) struct Reconciler {
     /// The clients of which it is not known yet whether they ACKed what makes them participants.
     pending_progress: BTreeSet<ClientKey>,
     finding_log: FindingLog,
+    change_log: ChangeLog,
 }
 
 impl Reconciler {
@@ -294,6 +297,7 @@ impl Reconciler {
             next_tick: Instant::now(),
             pending_progress: BTreeSet::new(),
             finding_log: FindingLog::default(),
+            change_log: ChangeLog::new(now.as_second()),
         };
         Ok((reconciler, feeds, acceptances))
     }
@@ -488,6 +492,7 @@ impl Reconciler {
         let sources =
             Sources { specification, records, revoked, waiting, leaving, health, discovered };
         let changes = self.snapshot_builder.build(sources, clock, is_tick);
+        self.find_changes();
         let is_ready = self.endpoints.are_synced(Instant::now());
         let mut affected = self.clients.affected(&changes);
         let mut to_publish = BTreeSet::new();

@@ -90,3 +90,32 @@ fn failure_of_serve_is_the_last_line_of_its_json_log() {
     let run = server.run_failing();
     assert!(run.stderr.contains(last["fields"]["reason"].as_str().unwrap()), "{run:?}");
 }
+
+#[tokio::test]
+async fn change_of_policy_has_one_id_in_all_its_lines() {
+    let Some(server) = Server::open("log.format = \"json\"\n") else { return };
+    server.workspace.write("policy/a.toml", "# No service yet.\n");
+    let mut child = server.start().await;
+    server.ready().await;
+    let first = server.readyz().await.json()["policy"]["revision"].clone();
+    server.workspace.write(
+        "policy/a.toml",
+        "[[service]]\nname = \"store\"\nports = [{ port = 80, protocol = \"http\" }]\n",
+    );
+    let policy = server.wait_for_policy("the policy", |policy| policy["revision"] != first).await;
+    let revision = policy["revision"].as_str().unwrap();
+    let id = format!("policy-{}", &revision[..12]);
+    let log = server.workspace.path().join("serve.log");
+    // No proxy is connected, so the change is ACKed at once.
+    let expected = ["policy is active", "change found", "change published", "change ACKed"];
+    eventually("the lines of the change", async || {
+        let text = fs::read_to_string(&log).unwrap();
+        let whole = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
+        let lines = lines(whole);
+        let of_change = lines.iter().filter(|line| line["fields"]["change"] == *id);
+        let events: Vec<_> = of_change.map(|line| line["fields"]["message"].clone()).collect();
+        if events == expected { Ok(()) } else { Err(format!("{id}: {events:?}\n{text}")) }
+    })
+    .await;
+    assert!(child.terminate().await.success());
+}

@@ -13,7 +13,7 @@ use ironmesh_catalog::{PolicyRevision, ProxyId};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-pub(crate) use durations::Durations;
+pub(crate) use durations::{Durations, Kind};
 
 /// The maximum number of earlier revisions that a wait reports as superseded; older ones are unknown.
 const REMEMBERED_REVISIONS: usize = 256;
@@ -62,6 +62,13 @@ pub(crate) enum Lag {
     Nacked,
     /// A part of its set waits for other proxies, up to 15 s.
     Held,
+}
+
+impl Lag {
+    /// Whether it answers a change, though not by an ACK.
+    pub(crate) fn is_nacked(self) -> bool {
+        self == Self::Nacked
+    }
 }
 
 /// What a pass did to the set of a proxy.

@@ -180,6 +180,16 @@ impl Reconciler {
         changed.into_iter().collect()
     }
 
+    /// Logs what has changed since the pass before.
+    pub(super) fn find_changes(&mut self) {
+        let builder = &self.snapshot_builder;
+        let (newest, inputs) = (builder.generations(), builder.changed_inputs());
+        if let Some(snapshot) = builder.snapshot() {
+            let revision = &snapshot.specification.revision;
+            self.change_log.find(newest, revision, inputs, Instant::now());
+        }
+    }
+
     /// Examines how far these clients have ACKed what they should have. `changed` are those whose set this pass changed,
     /// `connected` those that have just connected.
     pub(super) fn examine_convergence(
@@ -219,6 +229,9 @@ impl Reconciler {
             convergence.end_pass();
             is_news
         });
+        // Lines are written without the lock of the change, for which readers would wait.
+        self.change_log.publish(changed.len());
+        self.change_log.end_pass(&self.convergence.borrow(), Instant::now());
     }
 
     /// A connected client as an input of the compiler; none if it is revoked, because its streams are about to end.

@@ -16,6 +16,7 @@ use ironmesh_xds_compile::{Changes, Compiler};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 
+use super::change_log::ChangedInputs;
 use super::convergence::Generations;
 use ironmesh_catalog::text::chain;
 
@@ -61,6 +62,8 @@ pub(super) struct SnapshotBuilder {
     waiting: BTreeSet<String>,
     /// The numbers of the newest changes of the inputs.
     generations: Generations,
+    /// What has changed in the inputs since the pass before.
+    changed_inputs: ChangedInputs,
     /// The inputs of the newest snapshot, and its compiler.
     current: Option<(Inputs, Compiler)>,
 }
@@ -88,6 +91,7 @@ impl SnapshotBuilder {
             authority,
             certificates,
             generations: Generations::default(),
+            changed_inputs: ChangedInputs::default(),
             current: None,
         })
     }
@@ -110,6 +114,11 @@ impl SnapshotBuilder {
     /// The numbers of the newest changes in the newest snapshot.
     pub(super) fn generations(&self) -> Generations {
         self.generations
+    }
+
+    /// What the newest pass found changed in the inputs.
+    pub(super) fn changed_inputs(&self) -> ChangedInputs {
+        self.changed_inputs
     }
 
     /// Builds the next snapshot, and returns which proxies it affects; none if no input has changed. Certificates are
@@ -136,6 +145,13 @@ impl SnapshotBuilder {
         let same_waits = self.waiting == waiting;
         let same_revoked = old.is_some_and(|old| old.revoked.ptr_eq(&revoked));
         let is_same = same_policy && same_proxies && same_endpoints && same_leaves && same_modes;
+        self.changed_inputs = ChangedInputs {
+            settings: old.is_some() && !same_modes,
+            providers: !same_endpoints,
+            health: !same_health,
+            proxies: !same_proxies,
+            leaves: !same_leaves,
+        };
         let has_shared_news = std::mem::take(&mut self.has_shared_news);
         let is_same = is_same && same_health && same_waits && !has_shared_news;
         if is_same && !is_tick {

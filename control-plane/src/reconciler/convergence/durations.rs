@@ -7,7 +7,7 @@
 use prometheus_client::metrics::histogram::Histogram;
 use tokio::time::Instant;
 
-use super::{Generations, Lag, Laggard};
+use super::{Generations, Laggard};
 
 /// The upper bounds of the histogram, in seconds.
 const BOUNDS: [f64; 11] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0];
@@ -32,7 +32,8 @@ impl Kind {
         }
     }
 
-    fn of(self, generations: Generations) -> u64 {
+    /// The number of the newest change of this kind.
+    pub(crate) fn of(self, generations: Generations) -> u64 {
         match self {
             Self::Policy => generations.policy,
             Self::Endpoints => generations.endpoints,
@@ -73,12 +74,17 @@ impl Durations {
         self.kinds.iter().map(|one| (one.kind, &one.histogram))
     }
 
+    /// How many connected proxies have not answered a change of a kind.
+    pub(crate) fn pending(&self, kind: Kind) -> usize {
+        self.kinds.iter().filter(|one| one.kind == kind).map(|one| one.pending).sum()
+    }
+
     /// Notes that the entry of a proxy is replaced.
     pub(super) fn replace(&mut self, old: Option<&Laggard>, new: Option<&Laggard>, now: Instant) {
         for one in &mut self.kinds {
             // A NACK answers the change, and may last for days.
             let is_pending =
-                |laggard: &Laggard| one.kind.of(laggard.measured) > 0 && laggard.lag != Lag::Nacked;
+                |laggard: &Laggard| one.kind.of(laggard.measured) > 0 && !laggard.lag.is_nacked();
             match (old.is_some_and(is_pending), new.is_some_and(is_pending)) {
                 (false, true) => {
                     one.pending += 1;

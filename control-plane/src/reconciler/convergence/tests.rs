@@ -204,10 +204,10 @@ fn duration_ends_with_a_nack_and_ignores_connections() {
     begin(&mut convergence, policy(2));
     convergence.examine(proxy(1), Effect::Changed, Some(Lag::Updating), at(2));
     convergence.end_pass();
-    assert_eq!(observed(&convergence)[0], (durations::Kind::Policy, true));
+    assert_eq!(observed(&convergence)[0], (Kind::Policy, true));
     convergence.examine(proxy(1), Effect::None, Some(Lag::Nacked), at(3));
     convergence.end_pass();
-    assert_eq!(observed(&convergence)[0], (durations::Kind::Policy, false));
+    assert_eq!(observed(&convergence)[0], (Kind::Policy, false));
     convergence.depart(proxy(2), true, false, at(4));
     convergence.examine(proxy(2), Effect::Connected, Some(Lag::Updating), at(5));
     assert!(observed(&convergence).iter().all(|(_, is_running)| !is_running));

@@ -1,0 +1,196 @@
+//! The log of changes: each has an id in all its lines, from the pass that finds it to the last ACK.
+//!
+//! Its cost follows the number of changes in a pass. It never looks at a single ACK: convergence counts these.
+
+use ironmesh_catalog::{PolicyRevision, ProxyId};
+use tokio::time::{Duration, Instant};
+
+use super::convergence::{Convergence, Generations, Kind, Lag};
+
+/// When the log names the proxies that have not ACKed a change: each wait for an ACK ends by then.
+const LATE: Duration = Duration::from_secs(15);
+
+/// The most changes of a kind that have lines of their own until they are ACKed. Further ones end with these.
+const MAX_OPEN: usize = 16;
+
+/// The most proxies that a line names.
+const NAMED: usize = 5;
+
+/// The characters of a policy revision in the id of its change.
+const REVISION: usize = 12;
+
+/// What has changed in the inputs of a snapshot.
+#[expect(clippy::struct_excessive_bools, reason = "each input changes by itself")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct ChangedInputs {
+    /// The settings, which have the default modes.
+    pub(super) settings: bool,
+    /// What the endpoints providers report.
+    pub(super) providers: bool,
+    /// The health of applications.
+    pub(super) health: bool,
+    /// The join records.
+    pub(super) proxies: bool,
+    /// The proxies that leave or are cordoned.
+    pub(super) leaves: bool,
+}
+
+impl ChangedInputs {
+    fn of_policy(self) -> &'static str {
+        if self.settings { "settings" } else { "policy" }
+    }
+
+    fn of_endpoints(self) -> String {
+        let all = [
+            ("providers", self.providers),
+            ("health", self.health),
+            ("proxies", self.proxies),
+            ("leaves", self.leaves),
+        ];
+        let changed = all.into_iter().filter(|(_, is_changed)| *is_changed);
+        changed.map(|(name, _)| name).collect::<Vec<_>>().join(",")
+    }
+}
+
+/// The changes that are not ACKed, by kind.
+#[derive(Debug)]
+pub(super) struct ChangeLog {
+    /// What distinguishes the numbers of this process from those of the one before.
+    start: String,
+    /// The numbers of the newest changes.
+    known: Generations,
+    open: Vec<OpenChange>,
+}
+
+/// A change that some proxies have not ACKed.
+#[derive(Debug)]
+struct OpenChange {
+    kind: Kind,
+    number: u64,
+    id: String,
+    /// Whether its lines have the level `info`: an operator made it.
+    is_info: bool,
+    found_at: Instant,
+    /// How many proxies it was published to; none before it is published.
+    proxies: Option<usize>,
+    is_late: bool,
+}
+
+/// A line of the level `info` or `debug`.
+macro_rules! line {
+    ($is_info:expr, $($fields:tt)*) => {
+        if $is_info { tracing::info!($($fields)*) } else { tracing::debug!($($fields)*) }
+    };
+}
+
+impl ChangeLog {
+    /// An empty log of a process with this start, in seconds of the Unix epoch.
+    pub(super) fn new(start: i64) -> Self {
+        Self { start: format!("{start:x}"), known: Generations::default(), open: Vec::new() }
+    }
+
+    /// Notes what a pass has found, before it compiles.
+    pub(super) fn find(
+        &mut self,
+        newest: Generations,
+        revision: &PolicyRevision,
+        inputs: ChangedInputs,
+        now: Instant,
+    ) {
+        let known = std::mem::replace(&mut self.known, newest);
+        if newest.policy > known.policy {
+            let open = self.new_change(Kind::Policy, Some(policy_change(revision)), true, now);
+            self.open(open, inputs.of_policy());
+        }
+        if newest.endpoints > known.endpoints {
+            let is_info = newest.leaves > known.leaves;
+            let open = self.new_change(Kind::Endpoints, None, is_info, now);
+            self.open(open, &inputs.of_endpoints());
+        }
+        if newest.certificates > known.certificates {
+            let open = self.new_change(Kind::Certificates, None, false, now);
+            self.open(open, "certificates");
+        }
+    }
+
+    /// The newest change of a kind.
+    fn new_change(
+        &self,
+        kind: Kind,
+        id: Option<String>,
+        is_info: bool,
+        found_at: Instant,
+    ) -> OpenChange {
+        let number = kind.of(self.known);
+        let id = id.unwrap_or_else(|| format!("{}-{}-{number}", kind.word(), self.start));
+        OpenChange { kind, number, id, is_info, found_at, proxies: None, is_late: false }
+    }
+
+    fn open(&mut self, change: OpenChange, inputs: &str) {
+        line!(change.is_info, change = change.id, inputs, "change found");
+        if self.open.iter().filter(|open| open.kind == change.kind).count() < MAX_OPEN {
+            self.open.push(change);
+        }
+    }
+
+    /// Notes to how many proxies a pass has published what it found.
+    pub(super) fn publish(&mut self, proxies: usize) {
+        for open in self.open.iter_mut().filter(|open| open.proxies.is_none()) {
+            open.proxies = Some(proxies);
+            line!(open.is_info, change = open.id, proxies, "change published");
+        }
+    }
+
+    /// Ends the changes that are ACKed after a pass, and reports those that are late.
+    pub(super) fn end_pass(&mut self, convergence: &Convergence, now: Instant) {
+        self.open.retain_mut(|open| {
+            let age = now - open.found_at;
+            if convergence.durations().pending(open.kind) == 0 {
+                let duration_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+                let proxies = open.proxies.unwrap_or_default();
+                let nacking = laggards(convergence, open.kind, open.number, Lag::is_nacked);
+                let (nacked, is_info) = (nacking.count(), open.is_info);
+                line!(is_info, change = open.id, proxies, nacked, duration_ms, "change ACKed");
+                return false;
+            }
+            if age >= LATE && !std::mem::replace(&mut open.is_late, true) {
+                let is_late = |lag: Lag| !lag.is_nacked();
+                let mut late = laggards(convergence, open.kind, open.number, is_late);
+                let named: Vec<_> = late.by_ref().take(NAMED).map(|id| id.to_string()).collect();
+                let (named, others) = (named.join(","), late.count());
+                tracing::warn!(
+                    change = open.id,
+                    seconds = age.as_secs(),
+                    laggards = named,
+                    others,
+                    action = "`ironmesh proxy list --state stale` shows why",
+                    "change not ACKed by all proxies"
+                );
+            }
+            true
+        });
+    }
+}
+
+/// The id of a change of policy. It is the same in all control planes.
+pub(crate) fn policy_change(revision: &PolicyRevision) -> String {
+    let text = &*revision.0;
+    format!("policy-{}", text.get(..REVISION).unwrap_or(text))
+}
+
+/// The proxies that have not ACKed a change, or a later one of its kind, for such a reason.
+fn laggards(
+    convergence: &Convergence,
+    kind: Kind,
+    number: u64,
+    is_such: impl Fn(Lag) -> bool,
+) -> impl Iterator<Item = ProxyId> {
+    let pending = convergence
+        .laggards()
+        .iter()
+        .filter(move |(_, laggard)| kind.of(laggard.pending) >= number && is_such(laggard.lag));
+    pending.map(|(id, _)| *id)
+}
+
+#[cfg(test)]
+mod tests;

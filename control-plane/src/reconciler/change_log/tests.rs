@@ -1,0 +1,212 @@
+use std::fmt;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+use uuid::Uuid;
+
+use super::super::convergence::Effect;
+use super::*;
+
+/// The lines of a test.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<String>>>);
+
+#[derive(Default)]
+struct Text(String);
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        match field.name() {
+            "message" => self.0.insert_str(0, &format!("{value:?}")),
+            // Their time is real.
+            "duration_ms" => {}
+            name => self.0.push_str(&format!(" {name}={value:?}")),
+        }
+    }
+}
+
+impl Subscriber for Lines {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut text = Text::default();
+        event.record(&mut text);
+        self.0.lock().push(format!("{} {}", event.metadata().level(), text.0));
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// A change log with the state of the proxies, and its lines.
+struct Mesh {
+    log: ChangeLog,
+    convergence: Convergence,
+    generations: Generations,
+    now: Instant,
+    lines: Lines,
+}
+
+impl Mesh {
+    fn run(test: impl FnOnce(&mut Self)) {
+        let lines = Lines::default();
+        let mut mesh = Self {
+            log: ChangeLog::new(255),
+            convergence: Convergence::default(),
+            generations: Generations::default(),
+            now: Instant::now(),
+            lines: lines.clone(),
+        };
+        tracing::subscriber::with_default(lines, || test(&mut mesh));
+    }
+
+    /// A pass that finds `inputs`, and has these effects on proxies.
+    fn pass(&mut self, inputs: ChangedInputs, proxies: &[(u128, Effect, Option<Lag>)]) {
+        let revision = PolicyRevision("0123456789abcdef".into());
+        self.log.find(self.generations, &revision, inputs, self.now);
+        let changed = proxies.iter().filter(|(_, effect, _)| *effect == Effect::Changed).count();
+        self.log.publish(changed);
+        self.convergence.begin_pass(self.generations, &revision, 3);
+        for (proxy, effect, lag) in proxies {
+            let id = ProxyId(Uuid::from_u128(*proxy));
+            self.convergence.examine(id, *effect, *lag, Timestamp::UNIX_EPOCH);
+        }
+        self.convergence.end_pass();
+        self.log.end_pass(&self.convergence, self.now);
+    }
+
+    fn lines(&self) -> Vec<String> {
+        std::mem::take(&mut self.lines.0.lock())
+    }
+}
+
+const NO_INPUT: ChangedInputs = ChangedInputs {
+    settings: false,
+    providers: false,
+    health: false,
+    proxies: false,
+    leaves: false,
+};
+
+const UPDATING: Option<Lag> = Some(Lag::Updating);
+
+#[test]
+fn change_of_policy_has_one_id_from_its_discovery_to_the_last_ack() {
+    Mesh::run(|mesh| {
+        mesh.generations.policy = 1;
+        mesh.pass(NO_INPUT, &[(1, Effect::Changed, UPDATING), (2, Effect::Changed, UPDATING)]);
+        assert_eq!(
+            mesh.lines(),
+            [
+                "INFO change found change=\"policy-0123456789ab\" inputs=\"policy\"",
+                "INFO change published change=\"policy-0123456789ab\" proxies=2",
+            ]
+        );
+        mesh.pass(NO_INPUT, &[(1, Effect::None, None)]);
+        assert_eq!(mesh.lines(), [""; 0], "an ACK has no line");
+        mesh.pass(NO_INPUT, &[(2, Effect::None, None)]);
+        let end = "INFO change ACKed change=\"policy-0123456789ab\" proxies=2 nacked=0";
+        assert_eq!(mesh.lines(), [end]);
+        mesh.pass(NO_INPUT, &[]);
+        assert_eq!(mesh.lines(), [""; 0]);
+    });
+}
+
+#[test]
+fn each_kind_of_change_has_an_id_and_what_has_changed() {
+    Mesh::run(|mesh| {
+        mesh.generations.endpoints = 1;
+        let inputs = ChangedInputs { providers: true, health: true, ..NO_INPUT };
+        mesh.pass(inputs, &[]);
+        mesh.generations.certificates = 1;
+        mesh.pass(NO_INPUT, &[]);
+        // A cordon, which an operator has set.
+        (mesh.generations.endpoints, mesh.generations.leaves) = (2, 7);
+        mesh.pass(ChangedInputs { leaves: true, ..NO_INPUT }, &[]);
+        mesh.generations.policy = 1;
+        mesh.pass(ChangedInputs { settings: true, ..NO_INPUT }, &[]);
+        let lines = mesh.lines();
+        let found: Vec<_> = lines.iter().filter(|line| line.contains("change found")).collect();
+        assert_eq!(
+            found,
+            [
+                "DEBUG change found change=\"endpoints-ff-1\" inputs=\"providers,health\"",
+                "DEBUG change found change=\"certificates-ff-1\" inputs=\"certificates\"",
+                "INFO change found change=\"endpoints-ff-2\" inputs=\"leaves\"",
+                "INFO change found change=\"policy-0123456789ab\" inputs=\"settings\"",
+            ]
+        );
+        assert_eq!(lines.len(), 12, "each is published and ACKed at once: {lines:#?}");
+    });
+}
+
+#[test]
+fn late_change_is_a_warning_once_with_the_laggards() {
+    Mesh::run(|mesh| {
+        mesh.generations.policy = 1;
+        let all: Vec<_> = (1..=7).map(|proxy| (proxy, Effect::Changed, UPDATING)).collect();
+        mesh.pass(NO_INPUT, &all);
+        mesh.lines();
+        mesh.now += LATE;
+        mesh.pass(NO_INPUT, &[(1, Effect::None, None)]);
+        let lines = mesh.lines();
+        assert_eq!(lines.len(), 1, "{lines:#?}");
+        let start = "WARN change not ACKed by all proxies change=\"policy-0123456789ab\" seconds=15 \
+                     laggards=\"00000000-0000-0000-0000-000000000002,";
+        assert!(lines[0].starts_with(start) && lines[0].contains(" others=1 "), "{lines:#?}");
+        mesh.now += LATE;
+        mesh.pass(NO_INPUT, &[]);
+        assert_eq!(mesh.lines(), [""; 0]);
+    });
+}
+
+#[test]
+fn nack_answers_a_change_and_is_counted() {
+    Mesh::run(|mesh| {
+        mesh.generations.policy = 1;
+        mesh.pass(NO_INPUT, &[(1, Effect::Changed, UPDATING), (2, Effect::Changed, UPDATING)]);
+        mesh.lines();
+        let nacked = Some(Lag::Nacked);
+        mesh.pass(NO_INPUT, &[(1, Effect::None, nacked), (2, Effect::None, None)]);
+        let end = "INFO change ACKed change=\"policy-0123456789ab\" proxies=2 nacked=1";
+        assert_eq!(mesh.lines(), [end]);
+        // The NACK goes on, and is none of the next change.
+        mesh.generations.policy = 2;
+        mesh.pass(NO_INPUT, &[(2, Effect::Changed, UPDATING)]);
+        mesh.pass(NO_INPUT, &[(2, Effect::None, None)]);
+        assert!(mesh.lines().last().unwrap().ends_with("proxies=1 nacked=0"));
+    });
+}
+
+#[test]
+fn overlapping_changes_end_together_and_are_bounded() {
+    Mesh::run(|mesh| {
+        for number in 1..=MAX_OPEN as u64 + 5 {
+            mesh.generations.endpoints = number;
+            let inputs = ChangedInputs { health: true, ..NO_INPUT };
+            mesh.pass(inputs, &[(1, Effect::Changed, UPDATING)]);
+        }
+        assert_eq!(mesh.log.open.len(), MAX_OPEN);
+        mesh.lines();
+        mesh.pass(NO_INPUT, &[(1, Effect::None, None)]);
+        let lines = mesh.lines();
+        assert_eq!(lines.len(), MAX_OPEN);
+        assert!(lines[15].contains("\"endpoints-ff-16\""), "{lines:#?}");
+        assert!(mesh.log.open.is_empty());
+    });
+}
