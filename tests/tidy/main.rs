@@ -12,6 +12,7 @@ mod files;
 mod glossary;
 mod identifiers;
 mod links;
+mod logs;
 mod metrics;
 mod modules;
 mod packages;
