@@ -48,9 +48,9 @@ fn body_length(text: &str) -> usize {
     let (mut depth, mut at, mut literal) = (1, 0, literals.into_iter());
     while let Some(found) = text[at..].find(['(', ')', '"']) {
         at += found;
-        match text.as_bytes()[at] {
-            b'(' => depth += 1,
-            b')' => depth -= 1,
+        match text[at..].chars().next() {
+            Some('(') => depth += 1,
+            Some(')') => depth -= 1,
             _ => at += 1 + literal.next().map_or(0, str::len),
         }
         if depth == 0 {

@@ -79,6 +79,10 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ),
     ("finding unsilence", &["ironmesh finding unsilence 0a1b2c3d"]),
     ("journal", &["ironmesh journal", "ironmesh journal --kind policy --follow"]),
+    (
+        "log level",
+        &["ironmesh log level", "ironmesh log level info,ironmesh_xds_server=debug --for 10m"],
+    ),
     ("operator request", &["ironmesh operator request ann"]),
     ("operator issue", &["ironmesh operator issue ann --role operator --csr ann.csr"]),
     ("operator token", &["ironmesh operator token ci --role viewer --expires 7d"]),
