@@ -24,7 +24,7 @@ impl Visit for Text {
             "message" => self.0.insert_str(0, &format!("{value:?}")),
             // Their time is real.
             "duration_ms" => {}
-            name => self.0.push_str(&format!(" {name}={value:?}")),
+            name => self.0.extend([" ", name, "=", &format!("{value:?}")]),
         }
     }
 }
