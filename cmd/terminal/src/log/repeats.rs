@@ -268,7 +268,7 @@ mod tests {
 
     impl Log {
         fn run(test: impl FnOnce(&Self, Instant)) {
-            let (log, start) = (Self::default(), super::now());
+            let (log, start) = (Self::default(), now());
             log.at(start);
             tracing::subscriber::with_default(
                 tracing_subscriber::registry().with(log.clone()),
