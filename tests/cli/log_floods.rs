@@ -99,7 +99,8 @@ async fn reconnects_of_one_proxy_are_one_line_with_a_count() {
         if all == STREAMS { Ok(written) } else { Err(format!("{all}")) }
     })
     .await;
-    assert!(written >= 2 && written < 10, "{written} lines for {STREAMS} streams");
+    let most = usize::try_from(STREAMS).unwrap() / 2;
+    assert!((2..most).contains(&written), "{written} lines for {STREAMS} streams");
     assert_eq!(opened(&other.node_id), (1, 1), "another proxy is not affected");
     assert!(child.terminate().await.success());
 }
