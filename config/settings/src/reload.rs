@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(changed.after_restart, ["policy", "advertise", "xds", "log.format"]);
         assert_eq!(before.changed_keys(&before), super::ChangedKeys::default());
         assert_eq!(after.reloadable().removal_hold.as_secs(), 1);
-        let reloaded = before.clone().with_reloadable(after.reloadable());
+        let reloaded = before.with_reloadable(after.reloadable());
         assert_eq!(reloaded.log.level.as_str(), "info,h2=warn");
         assert!(!reloaded.log.is_json, "the format stays until a restart");
     }
