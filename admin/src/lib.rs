@@ -15,6 +15,7 @@ pub use client::{Client, ClientError, RemoteServer};
 pub use server::{
     AdminApi, ApiError, Authenticated, BindError, Cancellation, ControlPlane, Identity,
     LogLevelAccess, LoginAccess, MeshReads, NextChange, Operation, OperatorAccess, Permission,
-    PresentedCredential, Principal, WriteExport, bind_group_socket, bind_socket, operations,
+    PresentedCredential, Principal, WriteExport, bind_group_socket, bind_socket, document,
+    operations,
 };
 pub use socket_path::{SocketPathTooLong, check_socket_path};

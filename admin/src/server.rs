@@ -16,6 +16,7 @@ mod log_level;
 mod logins;
 mod mesh_reads;
 mod network;
+mod openapi;
 mod operations;
 mod principal;
 mod routes;
@@ -53,7 +54,7 @@ pub use mesh_reads::MeshReads;
 pub use operations::Operation;
 use principal::SocketUser;
 pub use principal::{Identity, Permission, Principal};
-pub use routes::operations;
+pub use routes::{document, operations};
 pub use sockets::{BindError, bind_group_socket, bind_socket};
 use work_queues::WorkQueues;
 

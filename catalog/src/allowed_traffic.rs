@@ -9,6 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::cited::Cited;
 use crate::name::Name;
@@ -17,7 +18,7 @@ use crate::service::Port;
 use crate::specification::MeshSpecification;
 
 /// The requests or connections that one rule allows on one port, as data for comparison and display.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AllowedTraffic {
     /// Every request.

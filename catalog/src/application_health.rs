@@ -9,13 +9,16 @@ use std::sync::Arc;
 use imbl::OrdMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::health_check::HealthCheck;
 use crate::name::ServicePort;
 use crate::proxy::ProxyId;
 
 /// The state of an application by its probes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum ApplicationState {
     /// It passes its health check.
@@ -39,7 +42,7 @@ impl fmt::Display for ApplicationState {
 }
 
 /// The component that probes an application.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum HealthSource {
     /// The endpoints provider.
@@ -61,7 +64,7 @@ impl fmt::Display for HealthSource {
 }
 
 /// The health of one application.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ApplicationHealth {
     /// Its state.
     pub state: ApplicationState,

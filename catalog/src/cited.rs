@@ -3,13 +3,14 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::finding::Spot;
 use crate::policy::telemetry::Telemetry;
 use crate::policy::{Egress, HttpRoute, IngressBackend, Retry, TrafficTarget};
 
 /// A cited policy object with its location.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub struct Cited {
     /// Its kind and name: ``traffic target `default/buyers` ``.
     pub object: String,

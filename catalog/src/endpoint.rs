@@ -12,6 +12,7 @@ use std::sync::Arc;
 use imbl::OrdMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::labels::Labels;
@@ -122,7 +123,9 @@ impl fmt::Display for Exclusion {
 }
 
 /// The health of an endpoint, as its provider reports it. Ordered from best to worst.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Health {
     /// It accepts new calls.
@@ -164,9 +167,10 @@ pub struct KeptEndpoints {
 
 /// An endpoint as callers dial it: the mesh address of a proxy, with all its endpoints merged. (The same
 /// address twice in one assignment would be one host with the first weight.)
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub struct MeshEndpoint {
     /// The proxy's mesh address; in plaintext, the application's own.
+    #[schema(value_type = crate::network_address::SocketAddress)]
     pub address: SocketAddr,
     /// Its transport.
     pub transport: Transport,
@@ -193,7 +197,7 @@ pub struct Application {
 }
 
 /// The transport between callers and an endpoint.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {
     /// Mutual TLS to the proxy of the endpoint.

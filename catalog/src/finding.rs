@@ -10,6 +10,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::object_ref::ObjectRef;
 use crate::text::escape_line;
@@ -74,7 +75,7 @@ impl fmt::Display for Severity {
 }
 
 /// A location in a document of the user.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 pub struct Spot {
     /// The file, relative to the policy folder.
     pub file: Arc<str>,

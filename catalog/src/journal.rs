@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use crate::name::{ServiceAccount, ServiceName};
@@ -16,7 +17,7 @@ use crate::specification::PolicyRevision;
 use crate::token_id::TokenId;
 
 /// One change of the mesh, or the rejection of one.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JournalEntry {
     /// Its number, which the store assigns: higher than that of all earlier entries, also over restarts.
     pub sequence: u64,
@@ -66,7 +67,9 @@ impl JournalEntry {
 }
 
 /// The kind of a change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum JournalKind {
     /// The enrollment of proxies.
@@ -196,7 +199,7 @@ impl FromStr for JournalKind {
 }
 
 /// Who made a change.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Actor {
     /// A user of the control plane's machine, as the kernel reports it for the admin socket.
@@ -238,7 +241,7 @@ pub enum Actor {
 }
 
 /// The object of a change. Each kind has its own parts.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JournalSubject {
     /// A proxy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -264,7 +267,7 @@ pub struct JournalSubject {
 }
 
 /// The outcome of a change.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum JournalOutcome {
     /// It was made.
@@ -277,7 +280,7 @@ pub enum JournalOutcome {
 }
 
 /// Which entries to read.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub struct JournalQuery {
     /// Only those since this time.
@@ -285,6 +288,7 @@ pub struct JournalQuery {
     pub since: Option<Timestamp>,
     /// Only those of this kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[param(inline)]
     pub kind: Option<JournalKind>,
     /// At most so many: the first ones after `after`, and without that the newest ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -5,11 +5,14 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::name::InvalidName;
 
 /// A locality in Envoy's terms; each part is empty if it is unknown.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+)]
 pub struct Locality {
     /// The region.
     #[serde(default, skip_serializing_if = "str::is_empty")]

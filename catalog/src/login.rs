@@ -4,6 +4,7 @@
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::operator::{OperatorName, OperatorRole};
 use crate::proxy::Revocation;
@@ -56,7 +57,7 @@ pub enum LoginUser {
 }
 
 /// The state of a login.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LoginState {
     /// A link that can be used.

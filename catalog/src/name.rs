@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// One DNS label: 1 to 63 of `a-z`, `0-9` and `-`, neither first nor last a `-`.
 ///
@@ -160,7 +161,7 @@ qualified_name! {
 /// One port of one service, by the number that callers use.
 ///
 /// Written `namespace/service|port`, in tables, JSON and names of resources (docs/reference/names.md).
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 pub struct ServicePort {
     /// The service.
     pub service: ServiceName,

@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::name::InvalidName;
 use crate::proxy::Revocation;
@@ -14,7 +15,9 @@ use crate::proxy_name::problem_in_hostname;
 use crate::unknown_fields::UnknownFields;
 
 /// The role of an operator. A higher one may do all that a lower one may.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum OperatorRole {
     /// Reads the state of the mesh, and no policy.

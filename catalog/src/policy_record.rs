@@ -2,11 +2,12 @@
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::specification::PolicyRevision;
 
 /// One policy that was activated, or pushed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PolicyRecord {
     /// The revision of the documents.
     pub revision: PolicyRevision,
@@ -24,7 +25,7 @@ pub struct PolicyRecord {
 }
 
 /// A policy that a rollback pins, in place of the policy folder.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PolicyPin {
     /// The policy, with time, user and reason of the rollback.
     #[serde(flatten)]

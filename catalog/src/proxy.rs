@@ -16,6 +16,7 @@ use std::str::FromStr;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::certificate::SharedCertificate;
@@ -198,7 +199,7 @@ pub struct Revocation {
 }
 
 /// The cause of a revocation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RevocationCause {
     /// An operator: its keys may be in other hands, so peers refuse it.

@@ -8,12 +8,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::policy_object::PolicyObject;
 use crate::specification::MeshSpecification;
 
 /// The objects that a change of policy removes.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Removals {
     /// The objects that only the earlier policy has, by kind and name.
     pub removed: Vec<PolicyObject>,

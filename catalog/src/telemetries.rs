@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::cited::Cited;
 use crate::name::ServiceName;
@@ -18,7 +19,7 @@ use crate::specification::MeshSpecification;
 pub struct Telemetries(BTreeMap<Level, Vec<Arc<Telemetry>>>);
 
 /// One kind of telemetry that the sidecars of a service report: an access log or traces.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ServiceTelemetry {
     /// The service.
     pub service: ServiceName,

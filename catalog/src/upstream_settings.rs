@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::cited::Cited;
 use crate::locality::Locality;
@@ -24,7 +25,7 @@ use crate::specification::MeshSpecification;
 pub struct UpstreamSettings(BTreeMap<Level, Vec<Arc<UpstreamTrafficSetting>>>);
 
 /// One effective setting of a service, in words.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EffectiveSetting {
     /// The key of policy: `connection_settings.http.max_requests`.
     pub key: String,

@@ -42,6 +42,7 @@ mod log_level;
 mod logins;
 mod metrics;
 mod open_files;
+mod openapi;
 mod operators;
 mod permissions;
 mod plan;

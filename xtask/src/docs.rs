@@ -3,7 +3,7 @@
 //! From the schema of the policy language: `docs/reference/policy.schema.json`, and in `docs/reference/policy/` the list
 //! of kinds, the keys and the example of each kind, and the operators of access logs.
 //!
-//! From the table of the API's operations: the one in `docs/reference/roles.md`.
+//! From the table of the API's operations: the one in `docs/reference/roles.md`, and `docs/reference/openapi.json`.
 //!
 //! From the tags of tests: the names of tests in `docs/conformance.md`, `docs/adversarial.md` and `docs/smi.md`. From
 //! `xtask/mutations.toml`: the list of mutations in `docs/conformance.md`.
@@ -44,6 +44,7 @@ fn generated() -> anyhow::Result<Vec<(PathBuf, String)>> {
     let operators: Vec<String> = log_operators().map(|one| format!("`{one}`")).collect();
     let mut files = vec![
         (folder.join("policy.schema.json"), format!("{:#}\n", schema::json_schema())),
+        (folder.join("openapi.json"), format!("{:#}\n", ironmesh_admin::document())),
         page(&folder, "roles", "operations", &operations_by_role())?,
         page(&pages, "README", "kinds", &schema::kinds())?,
         page(&pages, "access_log_operators", "operators", &format!("{}.\n", operators.join(", ")))?,

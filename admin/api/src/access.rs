@@ -4,6 +4,7 @@ use ironmesh_analysis::difference::CallerGroup;
 use ironmesh_analysis::verdict::GrantingRule;
 use ironmesh_catalog::{Name, ServiceAccount, ServicePort};
 use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 /// The most service ports of one page.
 pub const MAX_ACCESS_PAGE: usize = 500;
@@ -18,11 +19,12 @@ pub const MAX_PORT_CALLERS: usize = 500;
 pub const MAX_CALLER_RULES: usize = 10;
 
 /// The query of a page of service ports with their callers, which are ordered by port.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub struct AccessQuery {
     /// Only ports of services of this namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[param(inline)]
     pub namespace: Option<Name>,
     /// The most service ports of the page, at most [`MAX_ACCESS_PAGE`], which is also the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -33,7 +35,7 @@ pub struct AccessQuery {
 }
 
 /// A page of service ports with their callers. Subsets are not listed: a call of a subset is a call of its service.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AccessPage {
     /// The service ports, in order.
     pub ports: Vec<PortAccessView>,
@@ -45,7 +47,7 @@ pub struct AccessPage {
 }
 
 /// A service port with its callers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PortAccessView {
     /// The service port.
     pub port: ServicePort,
@@ -61,7 +63,7 @@ pub struct PortAccessView {
 }
 
 /// The callers of a service port.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CallersView {
     /// The accounts that may call in permissive and audit mode, without a traffic target; none in strict mode.
     pub open_to: Option<CallerGroup>,
@@ -74,7 +76,7 @@ pub struct CallersView {
 }
 
 /// An account that may call a service port.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CallerView {
     /// The account.
     pub account: ServiceAccount,
@@ -88,7 +90,7 @@ pub struct CallerView {
 }
 
 /// How much of the traffic of a port an account may send.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AccessExtent {
     /// Every request or connection.

@@ -3,9 +3,10 @@
 use ironmesh_catalog::{ServiceAccount, ServiceName};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// The calls that strict mode would deny, of services in audit mode. They are kept in memory only.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct AuditView {
     /// When the recording started: the start of the control plane.
     pub since: Timestamp,
@@ -16,7 +17,7 @@ pub struct AuditView {
 }
 
 /// Denied calls of a service port by callers beyond the bound.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct OthersView {
     /// The service.
     pub service: ServiceName,
@@ -29,7 +30,7 @@ pub struct OthersView {
 }
 
 /// The calls of one caller to one service port that strict mode would deny.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct DeniedView {
     /// The caller.
     pub caller: ServiceAccount,
@@ -48,7 +49,7 @@ pub struct DeniedView {
 }
 
 /// Requests of one method, with paths that begin alike.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct DeniedRequest {
     /// The method; `OTHER` where it is not one of HTTP's own.
     pub method: String,

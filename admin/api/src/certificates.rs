@@ -5,18 +5,20 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use ironmesh_catalog::ProxyId;
+use ironmesh_catalog::network_address;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// The certificates of the mesh, by kind and then by name.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CertificateList {
     /// The certificates.
     pub certificates: Vec<CertificateView>,
 }
 
 /// A certificate in the list, without its key.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CertificateView {
     /// What it is for.
     pub kind: CertificateKind,
@@ -58,7 +60,7 @@ impl CertificateView {
 }
 
 /// What a certificate is for. The order is that of the list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CertificateKind {
     /// The root of the certificate authority.
@@ -108,7 +110,7 @@ impl fmt::Display for CertificateKind {
 }
 
 /// The component that renews a certificate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CertificateRenewer {
     /// The control plane, by itself.
@@ -118,7 +120,7 @@ pub enum CertificateRenewer {
 }
 
 /// Where a certificate is used.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CertificateUse {
     /// Proxies and the control plane verify their peers against it.
@@ -132,6 +134,7 @@ pub enum CertificateUse {
         /// The proxy.
         id: ProxyId,
         /// The address at which other proxies dial it.
+        #[schema(value_type = network_address::SocketAddress)]
         mesh_address: SocketAddr,
         /// Whether it has an xDS stream now.
         connected: bool,
@@ -157,7 +160,7 @@ impl fmt::Display for CertificateUse {
 }
 
 /// Why a certificate in use needs attention, the most urgent first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CertificateProblem {
     /// It has expired.
@@ -169,7 +172,7 @@ pub enum CertificateProblem {
 }
 
 /// The summary of all certificates, what needs attention first.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CertificateSummary {
     /// The certificates that need attention, the most urgent first.
     pub problems: Vec<CertificateView>,
@@ -178,7 +181,7 @@ pub struct CertificateSummary {
 }
 
 /// The summary of the certificates of one kind.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CertificateKindSummary {
     /// The kind.
     pub kind: CertificateKind,

@@ -3,6 +3,7 @@
 use ironmesh_catalog::{PolicyRevision, Provider, ServiceName};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 use crate::endpoints::StaleView;
 
@@ -10,7 +11,7 @@ use crate::endpoints::StaleView;
 pub const MAX_PROVIDER_SERVICES: usize = 20;
 
 /// The query of policy documents.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub struct DocumentsQuery {
     /// The revision, or the beginning of it; by default the active one.
@@ -19,7 +20,7 @@ pub struct DocumentsQuery {
 }
 
 /// The documents of a policy revision.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PolicyDocuments {
     /// The revision.
     pub revision: PolicyRevision,
@@ -30,7 +31,7 @@ pub struct PolicyDocuments {
 }
 
 /// A document of policy.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PolicyDocument {
     /// Its path in the policy folder.
     pub path: String,
@@ -39,14 +40,14 @@ pub struct PolicyDocument {
 }
 
 /// The endpoints providers, in order of precedence.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ProviderList {
     /// The providers.
     pub providers: Vec<ProviderReportView>,
 }
 
 /// The state of an endpoints provider.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ProviderReportView {
     /// The provider.
     pub provider: Provider,
@@ -78,7 +79,7 @@ pub struct ProviderReportView {
 }
 
 /// A service that a provider has never reported.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UnreportedService {
     /// The service.
     pub service: ServiceName,
@@ -88,7 +89,7 @@ pub struct UnreportedService {
 }
 
 /// The state of an endpoints provider.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ProviderStatus {
     /// It has answered all queries, or needs none.
@@ -111,7 +112,7 @@ impl ProviderStatus {
 }
 
 /// The effective settings of a control plane. None of the values is a secret: settings only name the files of secrets.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SettingsView {
     /// The settings file; absent if there is none, so that all settings have their defaults.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -121,7 +122,7 @@ pub struct SettingsView {
 }
 
 /// An effective setting.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SettingView {
     /// Its key, with those of its tables before it.
     pub key: String,

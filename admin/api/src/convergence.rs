@@ -3,9 +3,11 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use ironmesh_catalog::network_address;
 use ironmesh_catalog::{ProxyId, ProxyName, ServiceName};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::proxies::NackView;
 
@@ -16,7 +18,7 @@ pub const MAX_LAGGARDS: usize = 100;
 pub const MAX_WAIT: Duration = Duration::from_secs(20);
 
 /// How far a proxy has ACKed its resources.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SyncState {
     /// It has ACKed everything.
@@ -34,7 +36,7 @@ pub enum SyncState {
 }
 
 /// A proxy that has not ACKed everything.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LaggardView {
     /// The proxy.
     pub proxy: ProxyId,
@@ -43,6 +45,7 @@ pub struct LaggardView {
     /// The services that it serves.
     pub services: Vec<ServiceName>,
     /// Its mesh address.
+    #[schema(value_type = network_address::SocketAddress)]
     pub mesh_address: SocketAddr,
     /// Its state.
     pub state: SyncState,
@@ -58,7 +61,7 @@ pub struct LaggardView {
 }
 
 /// How far all proxies have ACKed what they should have.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ConvergenceView {
     /// The active revision of policy; absent before the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -74,7 +77,7 @@ pub struct ConvergenceView {
 }
 
 /// The request to wait until a revision of policy is synced.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WaitRequest {
     /// The revision, or its beginning; none for the active one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -96,7 +99,7 @@ pub struct WaitRequest {
 }
 
 /// The outcome of a wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WaitOutcome {
     /// Every proxy that the revision touches has ACKed it.
@@ -110,7 +113,7 @@ pub enum WaitOutcome {
 }
 
 /// The answer to a wait.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WaitAnswer {
     /// The outcome at the end of the wait.
     pub outcome: WaitOutcome,

@@ -2,15 +2,17 @@
 
 use std::fmt;
 
+use ironmesh_catalog::network_address;
 use ironmesh_catalog::{Cordon, CordonMode, MachineDrainState, ProxyId, ProxyName, ServicePort};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// The most laggards that a [`CordonResult`] names.
 pub const MAX_CORDON_LAGGARDS: usize = 20;
 
 /// The body of a request to cordon, drain or uncordon the proxy that its path names.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CordonRequest {
     /// The reason, shown wherever the cordon is: one line of at most [`crate::MAX_REASON`] bytes.
@@ -44,7 +46,7 @@ impl CordonChange {
 }
 
 /// The cordon of a proxy, on the wire.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CordonView {
     /// How far the proxy is out of service.
     pub mode: CordonMode,
@@ -93,7 +95,7 @@ impl fmt::Display for CordonView {
 }
 
 /// The program that runs the Envoy of a proxy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MachineKind {
     /// The agent of its machine, which drains it when it is ordered to.
@@ -108,7 +110,7 @@ pub enum MachineKind {
 }
 
 /// The result of a cordon, a drain or their end, or its prediction.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[expect(clippy::struct_excessive_bools, reason = "each answers a question of its own")]
 pub struct CordonResult {
     /// The proxy.
@@ -144,6 +146,7 @@ pub struct CordonResult {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_learns_in_seconds: Option<u64>,
     /// The address that callers dial.
+    #[schema(value_type = network_address::SocketAddress)]
     pub mesh_address: std::net::SocketAddr,
     /// The service ports for which callers dialled the proxy at the time of the request.
     #[serde(default)]

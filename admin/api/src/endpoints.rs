@@ -4,15 +4,17 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
+use ironmesh_catalog::network_address;
 use ironmesh_catalog::{
     ApplicationHealth, CordonMode, Health, HealthSource, Labels, Locality, Provider, ProxyId,
     ProxyName, ServiceName,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// The endpoints of one service or of all.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EndpointList {
     /// The endpoints providers that query a source.
     pub providers: Vec<ProviderView>,
@@ -21,7 +23,7 @@ pub struct EndpointList {
 }
 
 /// The state of an endpoints provider.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ProviderView {
     /// The provider.
     pub provider: Provider,
@@ -32,7 +34,7 @@ pub struct ProviderView {
 }
 
 /// Since when and why there is nothing newer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StaleView {
     /// Since when.
     pub since: Timestamp,
@@ -41,7 +43,7 @@ pub struct StaleView {
 }
 
 /// A service with its endpoints.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ServiceEndpoints {
     /// The service.
     pub service: ServiceName,
@@ -58,7 +60,7 @@ pub struct ServiceEndpoints {
 }
 
 /// The report of a provider about one service.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SourceView {
     /// The provider.
     pub provider: Provider,
@@ -77,7 +79,7 @@ pub struct SourceView {
 }
 
 /// An endpoint removal that is held back: the endpoints from before stay in use.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HeldView {
     /// Since when.
     pub since: Timestamp,
@@ -90,7 +92,7 @@ pub struct HeldView {
 }
 
 /// A part of a provider's report that cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ProblemView {
     /// The provider's name for it.
     pub instance: String,
@@ -99,9 +101,10 @@ pub struct ProblemView {
 }
 
 /// An endpoint with its status.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EndpointRow {
     /// The address of its machine.
+    #[schema(value_type = network_address::IpAddress)]
     pub address: IpAddr,
     /// The port of the application; none where the service's ports define it.
     pub port: Option<u16>,
@@ -136,6 +139,7 @@ pub struct EndpointRow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cordon: Option<CordonMode>,
     /// The address to which callers connect while it is healthy; none if they do not.
+    #[schema(value_type = Option<network_address::SocketAddress>)]
     pub dialled_at: Option<SocketAddr>,
     /// The endpoint status: `participant`, `plaintext` or `external`; or the exclusion reason: `drained`, `excluded`,
     /// `no_proxy`, `several_proxies`, `unclaimed`, `not_acked`, `not_reported`, `not_configured`, `unreachable`, `revoked` or
@@ -163,7 +167,7 @@ impl EndpointRow {
 }
 
 /// The health of an endpoint as it is reported: unknown without a probe, never healthy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReportedHealth {
     /// A probe reports that it accepts calls.
@@ -200,9 +204,10 @@ impl fmt::Display for ReportedHealth {
 }
 
 /// The contradicting reports of two providers for one address and port.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ConflictView {
     /// The address.
+    #[schema(value_type = network_address::IpAddress)]
     pub address: IpAddr,
     /// The port.
     pub port: Option<u16>,
@@ -213,18 +218,19 @@ pub struct ConflictView {
 }
 
 /// A proxy of a service that serves no endpoint.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ProxyWithoutEndpoint {
     /// The proxy.
     pub id: ProxyId,
     /// Its name.
     pub name: ProxyName,
     /// The address to which callers would connect.
+    #[schema(value_type = network_address::SocketAddress)]
     pub mesh_address: SocketAddr,
 }
 
 /// The result of accepting an endpoint removal that was held back.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AcceptedEndpoints {
     /// The service.
     pub service: ServiceName,

@@ -2,9 +2,11 @@
 
 use std::net::IpAddr;
 
+use ironmesh_catalog::network_address;
 use ironmesh_catalog::{DriverName, Labels, Locality, ProxyId, ProxyName, ServiceName, Upstream};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 /// The most proxies that one request may enroll: their records and those of their names are one transaction of the store.
@@ -14,7 +16,7 @@ pub const MAX_ENROLLMENTS: usize = 50;
 pub const MAX_KNOWN_AS: usize = 16;
 
 /// The request to enroll proxies: all of them, or none.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct BootstrapRequest {
     /// The services that each proxy serves, at least one.
     pub services: Vec<ServiceName>,
@@ -27,6 +29,7 @@ pub struct BootstrapRequest {
     /// Further addresses by which providers know the machine, besides the one to which callers connect: at most
     /// [`MAX_KNOWN_AS`], and none for several proxies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<network_address::IpAddress>)]
     pub known_as: Vec<IpAddr>,
     /// The key by which providers know the machine, if they have one (in Azure, the `vmId`); none for several proxies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -43,20 +46,22 @@ pub struct BootstrapRequest {
     #[serde(default)]
     pub new_authority: bool,
     /// The proxies to enroll, at least one and at most [`MAX_ENROLLMENTS`].
+    #[schema(min_items = 1, max_items = 50)]
     pub proxies: Vec<EnrollmentRequest>,
 }
 
 /// One proxy to enroll.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct EnrollmentRequest {
     /// The address to which callers connect.
+    #[schema(value_type = network_address::IpAddress)]
     pub address: IpAddr,
     /// The certificate signing request, in PEM. The private key stays with the client.
     pub certificate_request: String,
 }
 
 /// A newly enrolled proxy.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct EnrolledProxy {
     /// The proxy.
     pub id: ProxyId,
@@ -69,7 +74,7 @@ pub struct EnrolledProxy {
 }
 
 /// The result of an enrollment: everything that the proxies need to connect.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct BootstrapResponse {
     /// The proxies, in the order of the request.
     pub proxies: Vec<EnrolledProxy>,

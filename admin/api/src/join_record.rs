@@ -7,18 +7,20 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
+use ironmesh_catalog::network_address;
 use ironmesh_catalog::{
     CertificateSource, JoinRecord, Labels, Locality, Participation, ProxyId, ProxyName,
     ProxyVersions, Revocation, RevocationCause, ServiceName,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::cordons::CordonView;
 
 /// The join record of an enrolled proxy.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JoinRecordView {
     /// The proxy.
     pub id: ProxyId,
@@ -27,9 +29,11 @@ pub struct JoinRecordView {
     /// The services that it may serve, its first one first.
     pub services: Vec<ServiceName>,
     /// The mesh address, to which callers connect.
+    #[schema(value_type = network_address::SocketAddress)]
     pub mesh_address: SocketAddr,
     /// Further addresses by which providers know its machine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<network_address::IpAddress>)]
     pub addresses: Vec<IpAddr>,
     /// The key by which providers know its machine: in Azure, the `vmId`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -72,7 +76,7 @@ pub struct JoinRecordView {
 }
 
 /// The versions of the programs of a proxy, on the wire.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VersionsView {
     /// That of its Envoy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -90,7 +94,7 @@ impl VersionsView {
 }
 
 /// The revocation of a proxy, on the wire.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RevocationView {
     /// The time of the revocation.
     pub at: Timestamp,

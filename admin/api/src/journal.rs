@@ -4,12 +4,13 @@
 
 use ironmesh_catalog::JournalEntry;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// The most entries in one answer, and their number without a limit in the query.
 pub const MAX_JOURNAL_PAGE: usize = 1_000;
 
 /// Entries of the journal.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JournalPage {
     /// The entries, the newest last.
     pub entries: Vec<JournalEntry>,

@@ -3,6 +3,7 @@
 use ironmesh_catalog::LogDirectives;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// How many seconds a changed level lasts, if the request does not set it.
 pub const DEFAULT_LOG_LEVEL_TIME: u64 = 10 * 60;
@@ -11,7 +12,7 @@ pub const DEFAULT_LOG_LEVEL_TIME: u64 = 10 * 60;
 pub const MAX_LOG_LEVEL_TIME: u64 = 24 * 60 * 60;
 
 /// The level of the log of the control plane that answers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LogLevelView {
     /// The level in use, with the levels of targets.
     pub level: String,
@@ -26,7 +27,7 @@ pub struct LogLevelView {
 }
 
 /// The request to change the level for a while.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LogLevelRequest {
     /// The level, with levels of targets. The configured one ends an earlier change.

@@ -3,11 +3,12 @@
 use ironmesh_catalog::{Login, LoginState, LoginUser, OperatorRole, Secret, TokenId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::join_record::RevocationView;
 
 /// A request for a login link.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LinkRequest {
     /// The most that the session may do; without it, what the requesting operator may do.
@@ -16,7 +17,7 @@ pub struct LinkRequest {
 }
 
 /// A login link, which can be used once.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct LoginLink {
     /// The id of the login.
     pub id: TokenId,
@@ -29,7 +30,7 @@ pub struct LoginLink {
 }
 
 /// A request to log in, which the response answers with a cookie.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum LoginRequest {
     /// By the secret of a link: the part behind `#`.
@@ -39,14 +40,14 @@ pub enum LoginRequest {
 }
 
 /// The logins of the mesh.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SessionList {
     /// The links and sessions, the newest first.
     pub sessions: Vec<SessionView>,
 }
 
 /// A login: a link until it is used, and a session from then on.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SessionView {
     /// Its id.
     pub id: TokenId,

@@ -3,6 +3,7 @@
 use ironmesh_catalog::{OperatorName, OperatorRecord, OperatorRole, Secret, SpiffeId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::join_record::RevocationView;
 
@@ -13,14 +14,14 @@ pub const MAX_CREDENTIAL_LIFETIME: u64 = 90 * 86_400;
 pub const MAX_OPERATORS: usize = 1_000;
 
 /// The operators who have or had credentials.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OperatorList {
     /// The operators, by name.
     pub operators: Vec<OperatorView>,
 }
 
 /// An operator.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OperatorView {
     /// The name.
     pub name: OperatorName,
@@ -33,7 +34,7 @@ pub struct OperatorView {
 }
 
 /// A credential of an operator, without its secret.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CredentialView {
     /// Its id: the serial number of a certificate, or the public part of a token.
     pub id: String,
@@ -74,7 +75,7 @@ impl OperatorView {
 }
 
 /// A request for a credential of an operator, who is new, or has this role already.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CredentialRequest {
     /// The operator's name.
@@ -82,6 +83,7 @@ pub struct CredentialRequest {
     /// The operator's role.
     pub role: OperatorRole,
     /// How long the credential is valid, in seconds: at least 1, and at most [`MAX_CREDENTIAL_LIFETIME`].
+    #[schema(minimum = 1, maximum = 7_776_000)]
     pub lifetime: u64,
     /// The certificate signing request (PEM) for a certificate; none for a token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -89,7 +91,7 @@ pub struct CredentialRequest {
 }
 
 /// A new credential of an operator.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct IssuedCredential {
     /// The operator's name.
     pub name: OperatorName,
@@ -114,7 +116,7 @@ pub struct IssuedCredential {
 }
 
 /// A request to revoke the credentials of an operator, or one of them.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RevokeOperatorRequest {
     /// The id of the one credential; all of the operator without it.

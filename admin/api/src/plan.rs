@@ -3,6 +3,7 @@
 use ironmesh_analysis::Difference;
 use ironmesh_catalog::{ProxyId, ProxyName, Removals, ServiceName};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::readiness::FindingView;
 
@@ -10,7 +11,7 @@ use crate::readiness::FindingView;
 pub const MAX_PLAN: usize = 64 << 20;
 
 /// The request to predict what these policy documents would change.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct PlanRequest {
     /// The documents: path below the policy folder, and text.
     pub documents: Vec<(String, String)>,
@@ -19,7 +20,7 @@ pub struct PlanRequest {
 }
 
 /// The predicted effect of policy documents.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Plan {
     /// The active revision, with which the plan compares.
     pub from: String,
@@ -45,7 +46,7 @@ pub struct Plan {
 }
 
 /// Proxies that would get equal updates.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ProxyGroup {
     /// The proxies.
     pub proxies: Vec<PlannedProxy>,
@@ -56,7 +57,7 @@ pub struct ProxyGroup {
 }
 
 /// A proxy in a plan.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct PlannedProxy {
     /// Its id; none if the plan is made without a control plane.
     pub id: Option<ProxyId>,
@@ -70,7 +71,7 @@ pub struct PlannedProxy {
 }
 
 /// The change of a resource.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ResourceChange {
     /// The type of the resource.
     pub resource_type: String,
@@ -84,7 +85,7 @@ pub struct ResourceChange {
 }
 
 /// The change of a field of a resource.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FieldChange {
     /// The location, as a JSON pointer (RFC 6901).
     pub at: String,

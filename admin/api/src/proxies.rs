@@ -2,9 +2,11 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use ironmesh_catalog::network_address;
 use ironmesh_catalog::{CordonMode, ServiceName};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 use crate::convergence::SyncState;
 use crate::join_record::JoinRecordView;
@@ -14,14 +16,16 @@ use crate::readiness::FindingView;
 pub const MAX_PROXY_PAGE: usize = 500;
 
 /// The query of a page of proxies, which are ordered by name.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub struct ProxyQuery {
     /// Only proxies that serve this service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[param(inline)]
     pub service: Option<ServiceName>,
     /// Only proxies in this state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[param(inline)]
     pub state: Option<ProxyFilter>,
     /// The most proxies of the page, at most [`MAX_PROXY_PAGE`], which is also the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -32,7 +36,7 @@ pub struct ProxyQuery {
 }
 
 /// A state by which proxies are filtered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ProxyFilter {
     /// It has an xDS stream.
@@ -86,7 +90,7 @@ impl ProxyFilter {
 }
 
 /// A page of proxies.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ProxyPage {
     /// The proxies, by name.
     pub proxies: Vec<ProxyView>,
@@ -98,7 +102,7 @@ pub struct ProxyPage {
 }
 
 /// A proxy in the list of proxies.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ProxyView {
     /// The join record.
     #[serde(flatten)]
@@ -130,6 +134,7 @@ pub struct ProxyView {
     /// The count of its open xDS streams.
     pub streams: usize,
     /// The client addresses of its streams.
+    #[schema(value_type = Vec<network_address::SocketAddress>)]
     pub stream_addresses: Vec<SocketAddr>,
     /// The resources that it NACKs.
     pub nacks: Vec<NackView>,
@@ -172,7 +177,7 @@ impl ProxyView {
 }
 
 /// A resource that a proxy NACKs, or that is withheld from it because others NACK it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NackView {
     /// The type of the resource.
     pub resource_type: String,
@@ -190,7 +195,7 @@ pub struct NackView {
 }
 
 /// A policy object and its location.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OriginView {
     /// The kind and name of the object.
     pub object: String,
@@ -203,7 +208,7 @@ pub struct OriginView {
 }
 
 /// How far a proxy has ACKed its resources.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SyncView {
     /// Its state.
     pub state: SyncState,

@@ -4,18 +4,20 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 
+use ironmesh_catalog::network_address;
 use ironmesh_catalog::{
     Application, ProxyId, ProxyUpstream, ServiceAccount, ServiceName, Upstream,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::endpoints::ReportedHealth;
 use crate::proxies::ProxyView;
 use crate::revocation::ReachView;
 
 /// A proxy with all its details.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ProxyDetail {
     /// The fields of the list.
     #[serde(flatten)]
@@ -43,7 +45,7 @@ pub struct ProxyDetail {
 }
 
 /// An upstream of a proxy.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UpstreamView {
     /// The port on which the proxy listens for its applications.
     pub local_port: u16,
@@ -77,7 +79,7 @@ impl fmt::Display for UpstreamView {
 }
 
 /// The node that a proxy reports.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct NodeView {
     /// The node id.
     pub id: String,
@@ -109,20 +111,21 @@ impl NodeView {
 }
 
 /// A service port of a proxy.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct EndpointView {
     /// The service.
     pub service: ServiceName,
     /// The port of the service.
     pub port: u16,
     /// The address to which callers connect; none until the proxy has ACKed the port, or if it may not serve it.
+    #[schema(value_type = Option<network_address::SocketAddress>)]
     pub dialled_at: Option<SocketAddr>,
     /// The applications that the proxy serves on it.
     pub applications: Vec<ApplicationView>,
 }
 
 /// An application of a proxy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ApplicationView {
     /// The port on which it listens.
     pub port: u16,
@@ -140,7 +143,7 @@ impl From<&Application> for ApplicationView {
 }
 
 /// All resources that a proxy should have. Private keys are `[redacted]`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ProxyConfig {
     /// The proxy.
     pub id: ProxyId,
@@ -151,7 +154,7 @@ pub struct ProxyConfig {
 }
 
 /// A resource that a proxy should have, or has and should drop.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ResourceView {
     /// The type of the resource.
     pub resource_type: String,
@@ -171,7 +174,7 @@ pub struct ResourceView {
 }
 
 /// A version that a proxy NACKs.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct NackedVersion {
     /// The version.
     pub version: String,
@@ -180,7 +183,7 @@ pub struct NackedVersion {
 }
 
 /// The exchange of one resource type with a proxy since the control plane started.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ExchangeView {
     /// The type of the resources.
     pub resource_type: String,

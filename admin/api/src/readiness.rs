@@ -2,17 +2,19 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use ironmesh_catalog::network_address;
 use ironmesh_catalog::{
     Finding, ObjectRef, PolicyPin, PolicyRecord, PolicyRevision, Removals, Spot,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::removals::HeldRemoval;
 use crate::silences::SilencedView;
 
 /// The answer of `/readyz`: whether the control plane is ready, and the state of policy and mesh.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Readiness {
     /// Whether xDS is served.
     pub ready: bool,
@@ -31,7 +33,7 @@ pub struct Readiness {
 }
 
 /// Another control plane of the mesh.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PeerControlPlane {
     /// Its host name.
     pub host: String,
@@ -40,7 +42,7 @@ pub struct PeerControlPlane {
 }
 
 /// The TLS handshakes that failed since the control plane started.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HandshakesView {
     /// How many handshakes failed.
     pub rejected: u64,
@@ -52,9 +54,10 @@ pub struct HandshakesView {
 }
 
 /// The failed TLS handshakes of an address.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RejectedAddress {
     /// The address of the client.
+    #[schema(value_type = network_address::IpAddress)]
     pub address: IpAddr,
     /// How many handshakes failed.
     pub count: u64,
@@ -72,9 +75,10 @@ impl RejectedAddress {
 }
 
 /// A failed TLS handshake.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RejectedHandshake {
     /// The address of the client.
+    #[schema(value_type = network_address::SocketAddress)]
     pub address: SocketAddr,
     /// Why it failed.
     pub reason: String,
@@ -83,7 +87,7 @@ pub struct RejectedHandshake {
 }
 
 /// The state of policy: the active revision, and the findings about the newest one in the source.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 pub struct PolicyView {
     /// The name of the source.
     pub source: String,
@@ -128,7 +132,7 @@ impl PolicyView {
 }
 
 /// The stored policy revisions.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct RevisionList {
     /// The revisions, newest first.
     pub revisions: Vec<RevisionView>,
@@ -137,7 +141,7 @@ pub struct RevisionList {
 }
 
 /// A stored policy revision, to which policy may be rolled back.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct RevisionView {
     /// The revision and its facts.
     #[serde(flatten)]
@@ -147,7 +151,7 @@ pub struct RevisionView {
 }
 
 /// The request to make an earlier policy revision active again.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct RollbackRequest {
     /// The revision, or a prefix of it that no other stored revision has.
     pub revision: String,
@@ -161,7 +165,7 @@ pub struct RollbackRequest {
 }
 
 /// The result of a rollback.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct RolledBack {
     /// The revision, and since when, by whom and why it is active.
     pub policy: PolicyRecord,
@@ -179,7 +183,7 @@ pub struct RolledBack {
 }
 
 /// A finding in the API, as docs/reference/findings.md describes it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FindingView {
     /// The code, such as `IM0101`.
     pub code: String,
@@ -208,7 +212,7 @@ pub struct FindingView {
 }
 
 /// A location in a file, in the API. Lines and columns count from 1, columns in characters.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PlaceView {
     /// The file.
     pub file: Option<String>,
@@ -223,7 +227,7 @@ pub struct PlaceView {
 }
 
 /// A related location of a finding, in the API.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RelatedView {
     /// The location.
     #[serde(flatten)]
@@ -265,7 +269,7 @@ impl From<&Spot> for PlaceView {
 }
 
 /// The body of an error response.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct ErrorBody {
     /// What failed, and what to do.
     pub error: String,

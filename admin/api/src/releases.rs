@@ -2,6 +2,7 @@
 
 use ironmesh_catalog::{PolicyRecord, Removals};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::readiness::FindingView;
 
@@ -9,7 +10,7 @@ use crate::readiness::FindingView;
 pub const MAX_APPLY: usize = 64 << 20;
 
 /// The request to make a release of policy documents, and to activate it.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ApplyRequest {
     /// The documents: path below the policy folder, and text.
     pub documents: Vec<(String, String)>,
@@ -22,7 +23,7 @@ pub struct ApplyRequest {
 }
 
 /// The result of applying policy documents.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Applied {
     /// The revision, and since when, by whom and why it is active.
     pub policy: PolicyRecord,

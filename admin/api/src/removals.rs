@@ -3,9 +3,10 @@
 use ironmesh_catalog::{PolicyRecord, Removals};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// A change of the policy folder that removes many objects and is not yet active.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HeldRemoval {
     /// The revision that the folder holds.
     pub revision: String,
@@ -20,7 +21,7 @@ pub struct HeldRemoval {
 }
 
 /// The request to activate a removal that is held back.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 pub struct AcceptRemovalRequest {
     /// The revision that may be activated, or its beginning; none for whichever is held back.
     pub revision: Option<String>,
@@ -29,7 +30,7 @@ pub struct AcceptRemovalRequest {
 }
 
 /// A removal that was held back and is now active.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct AcceptedRemoval {
     /// The policy that is active now.
     pub policy: PolicyRecord,

@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
+use ironmesh_catalog::network_address;
 use ironmesh_catalog::{ProxyId, ProxyName, ServicePort};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::join_record::RevocationView;
 
@@ -16,11 +18,12 @@ pub const MAX_REASON: usize = 500;
 pub const MAX_REVOCATIONS: usize = 500;
 
 /// The request to revoke proxies: all of them, or none.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RevokeRequest {
     /// The names of the proxies, or their UUIDs, or at least eight first characters of them: at least one, and at most
     /// [`MAX_REVOCATIONS`].
+    #[schema(min_items = 1, max_items = 500)]
     pub proxies: Vec<String>,
     /// The reason, shown wherever the revocation is: one line of at most [`MAX_REASON`] bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -31,7 +34,7 @@ pub struct RevokeRequest {
 }
 
 /// The result of a revocation, or its prediction.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RevokedProxies {
     /// Whether nothing was changed.
     pub dry_run: bool,
@@ -42,7 +45,7 @@ pub struct RevokedProxies {
 }
 
 /// The revocation of one proxy, or its prediction.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Revoked {
     /// The proxy.
     pub id: ProxyId,
@@ -57,6 +60,7 @@ pub struct Revoked {
     pub streams: usize,
     /// The address that callers dial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<network_address::SocketAddress>)]
     pub mesh_address: Option<SocketAddr>,
     /// The service ports for which callers dial the proxy at the time of the request.
     pub endpoints: Vec<ServicePort>,
@@ -65,7 +69,7 @@ pub struct Revoked {
 }
 
 /// The service ports that a proxy may call, until a time.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReachView {
     /// When the last certificate by which it may call them expires. Peers that have not received the revocation accept
     /// the certificate until then.

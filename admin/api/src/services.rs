@@ -8,6 +8,7 @@ use ironmesh_catalog::cited::Cited;
 use ironmesh_catalog::finding::Spot;
 use ironmesh_catalog::{Name, ServiceAccount, ServiceName};
 use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 use crate::access::CallersView;
 
@@ -15,11 +16,12 @@ use crate::access::CallersView;
 pub const MAX_SERVICE_PAGE: usize = 500;
 
 /// The query of a page of services, which are ordered by name.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub struct ServiceQuery {
     /// Only services of this namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[param(inline)]
     pub namespace: Option<Name>,
     /// The most services of the page, at most [`MAX_SERVICE_PAGE`], which is also the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -30,7 +32,7 @@ pub struct ServiceQuery {
 }
 
 /// A page of services.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ServicePage {
     /// The services, by name.
     pub services: Vec<ServiceView>,
@@ -42,7 +44,7 @@ pub struct ServicePage {
 }
 
 /// A service in the list of services.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ServiceView {
     /// Its name.
     pub service: ServiceName,
@@ -73,7 +75,7 @@ pub struct ServiceView {
 }
 
 /// A port of a service.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PortView {
     /// The number that callers use.
     pub number: u16,
@@ -89,7 +91,7 @@ pub struct PortView {
 }
 
 /// The counts of a service's endpoints.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EndpointCounts {
     /// All endpoints that providers report.
     pub known: usize,
@@ -98,7 +100,7 @@ pub struct EndpointCounts {
 }
 
 /// A service in detail.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ServiceDetail {
     /// The service.
     #[serde(flatten)]
@@ -110,7 +112,7 @@ pub struct ServiceDetail {
 }
 
 /// The routing and the callers of one port.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ServicePortDetail {
     /// The number of the port.
     pub number: u16,

@@ -3,11 +3,12 @@
 use ironmesh_catalog::{ActiveSilences, Code, ObjectRef, Silence, SilenceId, codes};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::readiness::FindingView;
 
 /// All active findings of the mesh, errors first.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 pub struct FindingList {
     /// The findings, also the silenced ones.
     pub findings: Vec<FindingView>,
@@ -16,7 +17,7 @@ pub struct FindingList {
 }
 
 /// The silence of a finding, beside the finding.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SilencedView {
     /// The silence.
     pub id: SilenceId,
@@ -73,7 +74,7 @@ impl FindingView {
 }
 
 /// The request to silence findings. Each key is checked by the control plane, so that its error says what is missing.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SilenceRequest {
     /// The code of the findings.
@@ -94,7 +95,7 @@ pub struct SilenceRequest {
 }
 
 /// A silence.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct SilenceView {
     /// Its name.
     pub id: SilenceId,
@@ -123,7 +124,7 @@ pub struct SilenceView {
 }
 
 /// The stored silences.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 pub struct SilenceList {
     /// The silences, the newest first.
     pub silences: Vec<SilenceView>,

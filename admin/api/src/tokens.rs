@@ -2,11 +2,13 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use ironmesh_catalog::network_address;
 use ironmesh_catalog::{
     DriverName, IpRange, Labels, Locality, ProxyId, ProxyName, Secret, ServiceName, TokenId,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::join_record::RevocationView;
@@ -18,7 +20,7 @@ pub const MAX_TOKENS: usize = 1_000;
 pub const MAX_TOKEN_TTL: u64 = 7 * 86_400;
 
 /// The request to create tokens: all of them, or none.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct TokenRequest {
     /// The services that the proxy serves, at least one.
     pub services: Vec<ServiceName>,
@@ -30,6 +32,7 @@ pub struct TokenRequest {
     pub locality: Locality,
     /// Further addresses by which providers know the machine; none for several tokens.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<network_address::IpAddress>)]
     pub known_as: Vec<IpAddr>,
     /// The key by which providers know the machine; none for several tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -44,13 +47,15 @@ pub struct TokenRequest {
     #[serde(default)]
     pub new_authority: bool,
     /// How long the tokens can be used, in seconds: at most [`MAX_TOKEN_TTL`].
+    #[schema(minimum = 1, maximum = 604_800)]
     pub ttl: u64,
     /// How many tokens to create: 1 to [`MAX_TOKENS`].
+    #[schema(minimum = 1, maximum = 1000)]
     pub count: usize,
 }
 
 /// Newly created tokens, and what a machine needs besides one.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct CreatedTokens {
     /// The tokens.
     pub tokens: Vec<CreatedToken>,
@@ -63,7 +68,7 @@ pub struct CreatedTokens {
 }
 
 /// A newly created token.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct CreatedToken {
     /// Its public name.
     pub id: TokenId,
@@ -72,14 +77,14 @@ pub struct CreatedToken {
 }
 
 /// The stored tokens, the newest first.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct TokenList {
     /// The tokens.
     pub tokens: Vec<TokenView>,
 }
 
 /// A stored token, without its secret.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct TokenView {
     /// Its public name.
     pub id: TokenId,
@@ -106,11 +111,12 @@ pub struct TokenView {
 }
 
 /// The use of a token.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct TokenUseView {
     /// When.
     pub at: Timestamp,
     /// From where.
+    #[schema(value_type = network_address::SocketAddress)]
     pub from: SocketAddr,
     /// The proxy.
     pub proxy: ProxyId,
@@ -120,30 +126,31 @@ pub struct TokenUseView {
 }
 
 /// An attempt to use a used token.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct TokenMisuseView {
     /// When.
     pub at: Timestamp,
     /// From where.
+    #[schema(value_type = network_address::SocketAddress)]
     pub from: SocketAddr,
 }
 
 /// The request to revoke a token.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct RevokeTokenRequest {
     /// The reason, one line.
     pub reason: Option<String>,
 }
 
 /// The request to give a proxy other services.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ServicesRequest {
     /// All services that it shall serve, at least one.
     pub services: Vec<ServiceName>,
 }
 
 /// A proxy with its services after a change.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ChangedServices {
     /// The proxy.
     pub id: ProxyId,

@@ -3,9 +3,10 @@
 use ironmesh_catalog::{LatencyQuantiles, ProxyId, ProxyName, ServiceName};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// The traffic that agents have reported, of one service or of all. It is kept in memory only.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct TrafficView {
     /// Since when it is counted: nine to ten minutes ago, or the start of the control plane.
     pub since: Timestamp,
@@ -16,7 +17,7 @@ pub struct TrafficView {
 }
 
 /// The traffic between a caller and a service port.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TrafficRow {
     /// Where it was counted.
     pub direction: TrafficDirection,
@@ -51,7 +52,7 @@ pub struct TrafficRow {
 }
 
 /// The side that counted traffic.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TrafficDirection {
     /// The proxies of the caller.
@@ -64,7 +65,7 @@ pub enum TrafficDirection {
 }
 
 /// A proxy whose agent reports traffic.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TrafficReporter {
     /// The proxy.
     pub id: ProxyId,

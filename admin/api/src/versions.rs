@@ -2,12 +2,13 @@
 
 use ironmesh_catalog::{ProxyId, ProxyName};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// The most proxies below the minimum that a report names, for each component.
 pub const MAX_OUTDATED: usize = 100;
 
 /// The versions of the programs of all proxies in use, with their last known version if they are disconnected.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VersionReport {
     /// The Envoys.
     pub envoy: ComponentVersions,
@@ -18,7 +19,7 @@ pub struct VersionReport {
 }
 
 /// The versions of one program.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ComponentVersions {
     /// The oldest supported version.
     pub minimum: String,
@@ -31,7 +32,7 @@ pub struct ComponentVersions {
 }
 
 /// How many proxies have a version.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VersionCount {
     /// The version; none if it is unknown: the proxy has never connected, or its agent does not report it.
     pub version: Option<String>,
@@ -43,7 +44,7 @@ pub struct VersionCount {
 }
 
 /// A proxy with a version below the minimum.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OutdatedProxy {
     /// The proxy.
     pub id: ProxyId,

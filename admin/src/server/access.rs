@@ -4,7 +4,7 @@ use axum::extract::State;
 use ironmesh_api::{
     CredentialRequest, IssuedCredential, OperatorList, OperatorView, RevokeOperatorRequest,
 };
-use ironmesh_catalog::{InvalidName, OperatorName, OperatorRole, Secret, TokenId};
+use ironmesh_catalog::{OperatorName, OperatorRole, Secret, TokenId};
 
 use super::error::{Body, Parameter};
 use super::principal::Identity;
@@ -60,7 +60,7 @@ pub struct Authenticated {
 pub(super) async fn operators(
     State(control_plane): State<Shared>,
     reads: Reads,
-) -> Result<JsonBody, ApiError> {
+) -> Result<JsonBody<OperatorList>, ApiError> {
     reads.answer(move || Ok(control_plane.operators())).await
 }
 
@@ -68,17 +68,15 @@ pub(super) async fn issue_credential(
     State(control_plane): State<Shared>,
     changes: Changes,
     Body(request): Body<CredentialRequest>,
-) -> Result<JsonBody, ApiError> {
+) -> Result<JsonBody<IssuedCredential>, ApiError> {
     changes.answer(move |principal| control_plane.issue_credential(principal, &request)).await
 }
 
 pub(super) async fn revoke_operator(
     State(control_plane): State<Shared>,
     changes: Changes,
-    Parameter(name): Parameter<String>,
+    Parameter(name): Parameter<OperatorName>,
     Body(request): Body<RevokeOperatorRequest>,
-) -> Result<JsonBody, ApiError> {
-    let name: OperatorName =
-        name.parse().map_err(|e: InvalidName| ApiError::BadRequest(e.to_string()))?;
+) -> Result<JsonBody<OperatorView>, ApiError> {
     changes.answer(move |principal| control_plane.revoke_operator(principal, &name, &request)).await
 }

@@ -33,7 +33,8 @@ impl Default for CordonWaits {
 }
 
 /// The response to a change, once it is known.
-type CordonResponse = Pin<Box<dyn Future<Output = Result<JsonBody, ApiError>> + Send>>;
+type CordonResponse =
+    Pin<Box<dyn Future<Output = Result<JsonBody<CordonResult>, ApiError>> + Send>>;
 
 /// The handler of one kind of change. It answers when all callers have ACKed the change, or the wait is over.
 pub(super) fn change_cordon(

@@ -2,6 +2,9 @@
 //!
 //! Each response of the API that is no success has the same body, also those of the HTTP library's own checks.
 
+use std::fmt::Display;
+use std::str::FromStr;
+
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
@@ -9,6 +12,8 @@ use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use ironmesh_api::ErrorBody;
+use ironmesh_catalog::{Name, ServiceName};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 /// The error of an admin API request.
@@ -100,18 +105,46 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     }
 }
 
-/// The parameters of a path.
+/// The one parameter of a path.
 #[derive(Debug)]
 pub(super) struct Parameter<T>(pub(super) T);
 
-impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Parameter<T> {
+impl<S, T> FromRequestParts<S> for Parameter<T>
+where
+    S: Send + Sync,
+    T: FromStr<Err: Display>,
+{
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
-        let path: Result<Path<T>, PathRejection> = Path::from_request_parts(parts, state).await;
-        path.map(|Path(parameters)| Self(parameters))
-            .map_err(|rejected| ApiError::http(rejected.status(), rejected.body_text()))
+        let text: String = path_of(parts, state).await?;
+        text.parse().map(Self).map_err(|invalid: T::Err| ApiError::BadRequest(invalid.to_string()))
     }
+}
+
+/// The service that a path names by its namespace and its name.
+#[derive(Debug)]
+pub(super) struct ServiceInPath(pub(super) ServiceName);
+
+impl<S: Send + Sync> FromRequestParts<S> for ServiceInPath {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let (namespace, name): (String, String) = path_of(parts, state).await?;
+        let name = Name::new(&namespace)
+            .and_then(|namespace| Ok(ServiceName::new(namespace, Name::new(&name)?)));
+        name.map(Self).map_err(|invalid| ApiError::BadRequest(invalid.to_string()))
+    }
+}
+
+async fn path_of<T, S>(parts: &mut Parts, state: &S) -> Result<T, ApiError>
+where
+    T: DeserializeOwned + Send,
+    S: Send + Sync,
+{
+    let path: Result<Path<T>, PathRejection> = Path::from_request_parts(parts, state).await;
+    path.map(|Path(parameters)| parameters)
+        .map_err(|rejected| ApiError::http(rejected.status(), rejected.body_text()))
 }
 
 /// The parameters of a query.
@@ -126,6 +159,27 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for InQuery<T> {
         query
             .map(|Query(query)| Self(query))
             .map_err(|rejected| ApiError::http(rejected.status(), rejected.body_text()))
+    }
+}
+
+/// A question in the query, as JSON.
+#[derive(Debug)]
+pub(super) struct Question<T>(pub(super) T);
+
+/// The query of a question.
+#[derive(Debug, Deserialize)]
+struct QuestionQuery {
+    question: String,
+}
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Question<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let InQuery(QuestionQuery { question }) = InQuery::from_request_parts(parts, state).await?;
+        serde_json::from_str(&question)
+            .map(Self)
+            .map_err(|error| ApiError::BadRequest(format!("`question` is malformed: {error}")))
     }
 }
 

@@ -8,8 +8,6 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Extension, State};
-use axum::http::header;
-use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use hyper::body::Frame;
 use tokio::runtime::Handle;
@@ -17,6 +15,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
+use super::openapi::OctetStream;
 use super::work_queues::Changes;
 use super::{ApiError, Shared, WriteExport};
 
@@ -41,12 +40,12 @@ pub(super) async fn export(
     State(control_plane): State<Shared>,
     changes: Changes,
     Extension(exports): Extension<Exports>,
-) -> Result<Response, ApiError> {
+) -> Result<OctetStream, ApiError> {
     let busy = |_| ApiError::Busy("another export runs: try again when it has ended".to_owned());
     let permit = exports.0.try_acquire_owned().map_err(busy)?;
     let write = changes.run(move |principal| control_plane.export(principal)).await?;
     let body = ExportBody::start(write, permit, EXPORT_LIMIT);
-    Ok(([(header::CONTENT_TYPE, "application/octet-stream")], Body::new(body)).into_response())
+    Ok(OctetStream(Body::new(body)))
 }
 
 /// What the writer passes to the body.

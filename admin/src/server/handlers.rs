@@ -5,27 +5,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Extension, State};
-use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
-use ironmesh_catalog::{InvalidName, InvalidTokenId, JournalQuery, ServiceName, TokenId};
+use axum::http::StatusCode;
+use ironmesh_api::{
+    AcceptRemovalRequest, AcceptedEndpoints, AcceptedRemoval, Applied, ApplyRequest, AuditView,
+    BootstrapRequest, BootstrapResponse, CertificateList, ChangedServices, ConvergenceView,
+    CreatedTokens, EndpointList, JournalPage, MAX_WAIT, Plan, PlanRequest, ProxyConfig,
+    ProxyDetail, ProxyPage, ProxyQuery, RevisionList, RevokeRequest, RevokeTokenRequest, Revoked,
+    RevokedProxies, RollbackRequest, RolledBack, ServicesRequest, TokenList, TokenRequest,
+    TokenView, TrafficView, WaitAnswer, WaitOutcome, WaitRequest, apply_too_large,
+};
+use ironmesh_catalog::{JournalQuery, TokenId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout_at};
+use utoipa::ToSchema;
 
-use super::error::{Body, InQuery, Parameter};
+use super::error::{Body, InQuery, Parameter, Question, ServiceInPath};
+use super::openapi::{OpenMetrics, ReadinessReport};
 use super::principal::{Identity, Permission, Principal};
 use super::work_queues::{Changes, JsonBody, Reads, blocking};
 use super::{ApiError, Cancellation, ControlPlane, Shared};
-use ironmesh_api::AcceptRemovalRequest;
-use ironmesh_api::BootstrapRequest;
-use ironmesh_api::PlanRequest;
-use ironmesh_api::ProxyQuery;
-use ironmesh_api::RevokeRequest;
-use ironmesh_api::{ApplyRequest, apply_too_large};
-use ironmesh_api::{MAX_WAIT, WaitOutcome, WaitRequest};
-use ironmesh_api::{Readiness, RollbackRequest};
-use ironmesh_api::{RevokeTokenRequest, ServicesRequest, TokenRequest};
 
 /// The most requests that wait for a policy revision at once.
 const MAX_WAITS: usize = 32;
@@ -50,10 +50,8 @@ impl Default for Waits {
 pub(super) async fn metrics(
     State(control_plane): State<Shared>,
     reads: Reads,
-) -> Result<impl IntoResponse, ApiError> {
-    let text = reads.run(move || Ok(control_plane.metrics())).await?;
-    let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    Ok(([(header::CONTENT_TYPE, content_type)], text))
+) -> Result<OpenMetrics, ApiError> {
+    reads.run(move || Ok(OpenMetrics(control_plane.metrics()))).await
 }
 
 pub(super) async fn healthz(State(control_plane): State<Shared>) -> Result<&'static str, ApiError> {
@@ -65,41 +63,37 @@ pub(super) async fn debug(
     State(control_plane): State<Shared>,
     reads: Reads,
     Parameter(name): Parameter<String>,
-) -> Result<JsonBody, ApiError> {
+) -> Result<JsonBody<serde_json::Value>, ApiError> {
     reads.answer(move || control_plane.debug(&name)).await
 }
 
 pub(super) async fn readyz(
     State(control_plane): State<Shared>,
     principal: Principal,
-) -> Result<Response, ApiError> {
+) -> Result<ReadinessReport, ApiError> {
     let answer = move || {
         let mut readiness = control_plane.readiness();
         if !principal.may(Permission::ReadPolicy) {
             // They have lines of policy.
             readiness.policy.annotated.clear();
         }
-        with_status(&readiness)
+        let report = JsonBody::encode(&readiness)?;
+        Ok(ReadinessReport { is_ready: readiness.ready, report })
     };
     blocking(answer).await
-}
-
-fn with_status(readiness: &Readiness) -> Result<Response, ApiError> {
-    let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    Ok((status, JsonBody::encode(readiness)?).into_response())
 }
 
 pub(super) async fn audit(
     State(control_plane): State<Shared>,
     reads: Reads,
-) -> Result<JsonBody, ApiError> {
+) -> Result<JsonBody<AuditView>, ApiError> {
     reads.answer(move || Ok(control_plane.audit())).await
 }
 
 pub(super) async fn convergence(
     State(control_plane): State<Shared>,
     reads: Reads,
-) -> Result<JsonBody, ApiError> {
+) -> Result<JsonBody<ConvergenceView>, ApiError> {
     reads.answer(move || Ok(control_plane.convergence())).await
 }
 
@@ -109,7 +103,7 @@ pub(super) async fn policy_wait(
     principal: Principal,
     Extension(waits): Extension<Waits>,
     Body(request): Body<WaitRequest>,
-) -> Result<JsonBody, ApiError> {
+) -> Result<JsonBody<WaitAnswer>, ApiError> {
     let busy = |_| ApiError::Busy(format!("{MAX_WAITS} requests wait already: try again"));
     let is_local = principal.identity == Identity::Local;
     let waits = if is_local { &waits.local } else { &waits.operators };
@@ -133,21 +127,21 @@ pub(super) async fn proxies(
     State(control_plane): State<Shared>,
     reads: Reads,
     InQuery(query): InQuery<ProxyQuery>,
-) -> Result<JsonBody, ApiError> {
+) -> Result<JsonBody<ProxyPage>, ApiError> {
     reads.answer(move || control_plane.proxies(&query)).await
 }
 
 pub(super) async fn certificates(
     State(control_plane): State<Shared>,
     reads: Reads,
-) -> Result<JsonBody, ApiError> {
+) -> Result<JsonBody<CertificateList>, ApiError> {
     reads.answer(move || Ok(control_plane.certificates())).await
 }
 
 pub(super) async fn policy_revisions(
     State(control_plane): State<Shared>,
     reads: Reads,
-) -> Result<JsonBody, ApiError> {
+) -> Result<JsonBody<RevisionList>, ApiError> {
     reads.answer(move || control_plane.policy_revisions()).await
 }
 
@@ -155,7 +149,7 @@ pub(super) async fn roll_back(
     State(control_plane): State<Shared>,
     changes: Changes,
     Body(request): Body<RollbackRequest>,
-) -> Result<JsonBody, ApiError> {
+) -> Result<JsonBody<RolledBack>, ApiError> {
     changes.answer(move |principal| control_plane.roll_back(principal, request)).await
 }
 
@@ -163,7 +157,7 @@ pub(super) async fn accept_removal(
     State(control_plane): State<Shared>,
     changes: Changes,
     Body(request): Body<AcceptRemovalRequest>,
-) -> Result<JsonBody, ApiError> {
+) -> Result<JsonBody<AcceptedRemoval>, ApiError> {
     changes.answer(move |principal| control_plane.accept_removal(principal, request)).await
 }
 
@@ -171,7 +165,7 @@ pub(super) async fn apply(
     State(control_plane): State<Shared>,
     changes: Changes,
     request: Result<Body<ApplyRequest>, ApiError>,
-) -> Result<JsonBody, ApiError> {
+) -> Result<JsonBody<Applied>, ApiError> {
     let Body(request) = request.map_err(|error| match error {
         ApiError::Http { status: StatusCode::PAYLOAD_TOO_LARGE, .. } => {
             ApiError::BadRequest(apply_too_large())
@@ -185,7 +179,7 @@ pub(super) async fn journal(
     State(control_plane): State<Shared>,
     reads: Reads,
     InQuery(query): InQuery<JournalQuery>,
-) -> Result<JsonBody, ApiError> {
+) -> Result<JsonBody<JournalPage>, ApiError> {
     reads.answer(move || control_plane.journal(&query)).await
 }
 
@@ -193,7 +187,7 @@ pub(super) async fn bootstrap(
     State(control_plane): State<Shared>,
     changes: Changes,
     Body(request): Body<BootstrapRequest>,
-) -> Result<JsonBody, ApiError> {
+) -> Result<JsonBody<BootstrapResponse>, ApiError> {
     changes.answer(move |principal| control_plane.bootstrap(principal, &request)).await
 }
 
@@ -201,25 +195,23 @@ pub(super) async fn create_tokens(
     State(control_plane): State<Shared>,
     changes: Changes,
     Body(request): Body<TokenRequest>,
-) -> Result<JsonBody, ApiError> {
+) -> Result<JsonBody<CreatedTokens>, ApiError> {
     changes.answer(move |principal| control_plane.create_tokens(principal, &request)).await
 }
 
 pub(super) async fn tokens(
     State(control_plane): State<Shared>,
     reads: Reads,
-) -> Result<JsonBody, ApiError> {
+) -> Result<JsonBody<TokenList>, ApiError> {
     reads.answer(move || control_plane.tokens()).await
 }
 
 pub(super) async fn revoke_token(
     State(control_plane): State<Shared>,
     changes: Changes,
-    Parameter(id): Parameter<String>,
+    Parameter(id): Parameter<TokenId>,
     Body(request): Body<RevokeTokenRequest>,
-) -> Result<JsonBody, ApiError> {
-    let id: TokenId =
-        id.parse().map_err(|e: InvalidTokenId| ApiError::BadRequest(e.to_string()))?;
+) -> Result<JsonBody<TokenView>, ApiError> {
     changes.answer(move |principal| control_plane.revoke_token(principal, &id, &request)).await
 }
 
@@ -228,7 +220,7 @@ pub(super) async fn set_services(
     changes: Changes,
     Parameter(id): Parameter<String>,
     Body(request): Body<ServicesRequest>,
-) -> Result<JsonBody, ApiError> {
+) -> Result<JsonBody<ChangedServices>, ApiError> {
     changes.answer(move |principal| control_plane.set_services(principal, &id, &request)).await
 }
 
@@ -236,7 +228,7 @@ pub(super) async fn proxy(
     State(control_plane): State<Shared>,
     reads: Reads,
     Parameter(id): Parameter<String>,
-) -> Result<JsonBody, ApiError> {
+) -> Result<JsonBody<ProxyDetail>, ApiError> {
     reads.answer(move || control_plane.proxy(&id)).await
 }
 
@@ -244,7 +236,7 @@ pub(super) async fn proxy_config(
     State(control_plane): State<Shared>,
     reads: Reads,
     Parameter(id): Parameter<String>,
-) -> Result<JsonBody, ApiError> {
+) -> Result<JsonBody<ProxyConfig>, ApiError> {
     reads.answer(move || control_plane.proxy_config(&id)).await
 }
 
@@ -252,12 +244,12 @@ pub(super) async fn revoke(
     State(control_plane): State<Shared>,
     changes: Changes,
     Body(request): Body<RevokeRequest>,
-) -> Result<JsonBody, ApiError> {
+) -> Result<JsonBody<RevokedProxies>, ApiError> {
     changes.answer(move |principal| control_plane.revoke(principal, &request)).await
 }
 
 /// The body of a request to revoke the one proxy that its path names.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 pub(super) struct RevokeOneRequest {
     reason: Option<String>,
 }
@@ -267,49 +259,39 @@ pub(super) async fn revoke_one(
     changes: Changes,
     Parameter(id): Parameter<String>,
     Body(RevokeOneRequest { reason }): Body<RevokeOneRequest>,
-) -> Result<JsonBody, ApiError> {
+) -> Result<JsonBody<Revoked>, ApiError> {
     let request = RevokeRequest { proxies: vec![id], reason, dry_run: false };
     let revoke = move |principal: &Principal| {
         let revoked = control_plane.revoke(principal, &request)?;
-        JsonBody::encode(&revoked.proxies.first())
+        // All or none are revoked.
+        let one = revoked.proxies.into_iter().next();
+        one.ok_or_else(|| ApiError::Internal("no proxy was revoked".to_owned()))
     };
-    changes.run(revoke).await
-}
-
-/// The query of `/v1/explain…`.
-#[derive(Debug, Deserialize)]
-pub(super) struct QuestionQuery {
-    /// The question, as JSON.
-    question: String,
+    changes.answer(revoke).await
 }
 
 /// What a question of one kind is answered by.
 type Answer<Q, V> = fn(&dyn ControlPlane, &Q) -> Result<V, ApiError>;
 
-type Answered = Pin<Box<dyn Future<Output = Result<JsonBody, ApiError>> + Send>>;
+type Answered<V> = Pin<Box<dyn Future<Output = Result<JsonBody<V>, ApiError>> + Send>>;
 
 /// The handler of one kind of question in the query.
 pub(super) fn explain_by_query<Q, V>(
     answer: Answer<Q, V>,
-) -> impl Fn(State<Shared>, Reads, InQuery<QuestionQuery>) -> Answered + Clone + Send + Sync + 'static
+) -> impl Fn(State<Shared>, Reads, Question<Q>) -> Answered<V> + Clone + Send + Sync + 'static
 where
     Q: DeserializeOwned + Send + 'static,
     V: Serialize + Send + 'static,
 {
-    move |State(control_plane), reads, InQuery(QuestionQuery { question })| {
-        Box::pin(async move {
-            let question: Q = serde_json::from_str(&question).map_err(|error| {
-                ApiError::BadRequest(format!("`question` is malformed: {error}"))
-            })?;
-            reads.answer(move || answer(&*control_plane, &question)).await
-        })
+    move |State(control_plane), reads, Question(question)| {
+        Box::pin(reads.answer(move || answer(&*control_plane, &question)))
     }
 }
 
 /// The handler of one kind of question in the body, where it may be longer.
 pub(super) fn explain<Q, V>(
     answer: Answer<Q, V>,
-) -> impl Fn(State<Shared>, Reads, Body<Q>) -> Answered + Clone + Send + Sync + 'static
+) -> impl Fn(State<Shared>, Reads, Body<Q>) -> Answered<V> + Clone + Send + Sync + 'static
 where
     Q: DeserializeOwned + Send + 'static,
     V: Serialize + Send + 'static,
@@ -322,55 +304,46 @@ where
 pub(super) async fn all_endpoints(
     State(control_plane): State<Shared>,
     reads: Reads,
-) -> Result<JsonBody, ApiError> {
+) -> Result<JsonBody<EndpointList>, ApiError> {
     reads.answer(move || control_plane.endpoints(None)).await
 }
 
 pub(super) async fn endpoints(
     State(control_plane): State<Shared>,
     reads: Reads,
-    Parameter(service): Parameter<(String, String)>,
-) -> Result<JsonBody, ApiError> {
-    let service = service_name(&service)?;
+    ServiceInPath(service): ServiceInPath,
+) -> Result<JsonBody<EndpointList>, ApiError> {
     reads.answer(move || control_plane.endpoints(Some(&service))).await
 }
 
 pub(super) async fn all_traffic(
     State(control_plane): State<Shared>,
     reads: Reads,
-) -> Result<JsonBody, ApiError> {
+) -> Result<JsonBody<TrafficView>, ApiError> {
     reads.answer(move || control_plane.traffic(None)).await
 }
 
 pub(super) async fn traffic(
     State(control_plane): State<Shared>,
     reads: Reads,
-    Parameter(service): Parameter<(String, String)>,
-) -> Result<JsonBody, ApiError> {
-    let service = service_name(&service)?;
+    ServiceInPath(service): ServiceInPath,
+) -> Result<JsonBody<TrafficView>, ApiError> {
     reads.answer(move || control_plane.traffic(Some(&service))).await
 }
 
 pub(super) async fn accept_endpoints(
     State(control_plane): State<Shared>,
     changes: Changes,
-    Parameter(service): Parameter<(String, String)>,
-) -> Result<JsonBody, ApiError> {
-    let service = service_name(&service)?;
+    ServiceInPath(service): ServiceInPath,
+) -> Result<JsonBody<AcceptedEndpoints>, ApiError> {
     changes.answer(move |principal| control_plane.accept_endpoints(principal, &service)).await
-}
-
-/// The service that a path names by its namespace and its name.
-pub(super) fn service_name((namespace, name): &(String, String)) -> Result<ServiceName, ApiError> {
-    let text = format!("{namespace}/{name}");
-    text.parse().map_err(|invalid: InvalidName| ApiError::BadRequest(invalid.to_string()))
 }
 
 pub(super) async fn plan(
     State(control_plane): State<Shared>,
     _: Principal,
     Body(request): Body<PlanRequest>,
-) -> Result<JsonBody, ApiError> {
+) -> Result<JsonBody<Plan>, ApiError> {
     let client = Arc::new(());
     let cancellation = Cancellation(Arc::downgrade(&client));
     let planned =

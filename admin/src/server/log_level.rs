@@ -23,7 +23,7 @@ pub trait LogLevelAccess: Send + Sync {
 pub(super) async fn log_level(
     State(control_plane): State<Shared>,
     reads: Reads,
-) -> Result<JsonBody, ApiError> {
+) -> Result<JsonBody<LogLevelView>, ApiError> {
     reads.answer(move || Ok(control_plane.log_level())).await
 }
 
@@ -31,6 +31,6 @@ pub(super) async fn set_log_level(
     State(control_plane): State<Shared>,
     changes: Changes,
     Body(request): Body<LogLevelRequest>,
-) -> Result<JsonBody, ApiError> {
+) -> Result<JsonBody<LogLevelView>, ApiError> {
     changes.answer(move |principal| control_plane.set_log_level(principal, &request)).await
 }

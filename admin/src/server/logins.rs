@@ -5,13 +5,14 @@
 use std::sync::Arc;
 
 use axum::extract::{Extension, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use ironmesh_api::{LinkRequest, LoginLink, LoginRequest, SessionList, SessionView};
-use ironmesh_catalog::{InvalidTokenId, Secret, TokenId};
+use ironmesh_catalog::{Secret, TokenId};
 
 use super::error::{Body, Parameter};
 use super::network::NetworkClient;
+use super::openapi::{Created, Description, Output, WithCookie};
 use super::session_cookie;
 use super::work_queues::{Changes, JsonBody, Reads, blocking};
 use super::{ApiError, Principal, Shared};
@@ -47,7 +48,7 @@ pub trait LoginAccess: Send + Sync + 'static {
 pub(super) async fn sessions(
     State(control_plane): State<Shared>,
     reads: Reads,
-) -> Result<JsonBody, ApiError> {
+) -> Result<JsonBody<SessionList>, ApiError> {
     reads.answer(move || Ok(control_plane.sessions())).await
 }
 
@@ -55,16 +56,16 @@ pub(super) async fn create_link(
     State(control_plane): State<Shared>,
     changes: Changes,
     Body(request): Body<LinkRequest>,
-) -> Result<(StatusCode, JsonBody), ApiError> {
+) -> Result<Created<LoginLink>, ApiError> {
     let link = changes.answer(move |principal| control_plane.create_link(principal, &request));
-    Ok((StatusCode::CREATED, link.await?))
+    link.await.map(Created)
 }
 
 pub(super) async fn log_in(
     State(control_plane): State<Shared>,
     client: Option<Extension<Arc<NetworkClient>>>,
     Body(request): Body<LoginRequest>,
-) -> Result<Response, ApiError> {
+) -> Result<WithCookie<SessionView>, ApiError> {
     let Some(Extension(client)) = client else {
         let message = "this listener has no sessions: log in at `listen.api`";
         return Err(ApiError::Conflict(message.to_owned()));
@@ -79,13 +80,13 @@ pub(super) async fn log_in(
         }
     })?;
     let cookie = session_cookie::of(&token).map_err(|e| ApiError::Internal(e.to_string()))?;
-    Ok(([(header::SET_COOKIE, cookie)], JsonBody::encode(&view)?).into_response())
+    Ok(WithCookie { cookie, body: JsonBody::encode(&view)? })
 }
 
 pub(super) async fn log_out(
     State(control_plane): State<Shared>,
     changes: Changes,
-) -> Result<Response, ApiError> {
+) -> Result<WithCookie<SessionView>, ApiError> {
     let revoked = changes.answer(move |principal| {
         let Some(id) = &principal.session else {
             let message = "the request has no session: credentials are revoked with `ironmesh operator revoke`";
@@ -93,35 +94,71 @@ pub(super) async fn log_out(
         };
         control_plane.revoke_session(principal, id, true)
     });
-    Ok(([(header::SET_COOKIE, session_cookie::REMOVED)], revoked.await?).into_response())
+    Ok(WithCookie { cookie: session_cookie::REMOVED, body: revoked.await? })
 }
 
 pub(super) async fn revoke_session(
     State(control_plane): State<Shared>,
     changes: Changes,
-    Parameter(id): Parameter<String>,
-) -> Result<JsonBody, ApiError> {
-    let invalid = |error: InvalidTokenId| ApiError::BadRequest(error.to_string());
-    let id: TokenId = id.parse().map_err(invalid)?;
+    Parameter(id): Parameter<TokenId>,
+) -> Result<JsonBody<SessionView>, ApiError> {
     changes.answer(move |principal| control_plane.revoke_session(principal, &id, false)).await
 }
 
 /// The page that logs in. It loads nothing but its script, and no other page shows it.
-pub(super) async fn login_page() -> Response {
-    page("text/html; charset=utf-8", include_str!("login_page/login.html"))
+pub(super) async fn login_page() -> Html {
+    Html(include_str!("login_page/login.html"))
 }
 
 /// The script of the page that logs in.
-pub(super) async fn login_script() -> Response {
-    page("text/javascript; charset=utf-8", include_str!("login_page/login.js"))
+pub(super) async fn login_script() -> JavaScript {
+    JavaScript(include_str!("login_page/login.js"))
 }
 
 const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; connect-src 'self'; base-uri 'none'; \
                            form-action 'none'; frame-ancestors 'none'";
 
-fn page(content_type: &'static str, text: &'static str) -> Response {
+/// A page.
+pub(super) struct Html(&'static str);
+
+impl Html {
+    const CONTENT_TYPE: &str = "text/html; charset=utf-8";
+}
+
+impl IntoResponse for Html {
+    fn into_response(self) -> Response {
+        protected(([(header::CONTENT_TYPE, Self::CONTENT_TYPE)], self.0))
+    }
+}
+
+impl Output for Html {
+    fn describe(description: &mut Description) {
+        description.respond_with_text(Self::CONTENT_TYPE);
+    }
+}
+
+/// The script of a page.
+pub(super) struct JavaScript(&'static str);
+
+impl JavaScript {
+    const CONTENT_TYPE: &str = "text/javascript; charset=utf-8";
+}
+
+impl IntoResponse for JavaScript {
+    fn into_response(self) -> Response {
+        protected(([(header::CONTENT_TYPE, Self::CONTENT_TYPE)], self.0))
+    }
+}
+
+impl Output for JavaScript {
+    fn describe(description: &mut Description) {
+        description.respond_with_text(Self::CONTENT_TYPE);
+    }
+}
+
+/// The headers of a page and of its script.
+fn protected(text: impl IntoResponse) -> Response {
     let headers = [
-        (header::CONTENT_TYPE, HeaderValue::from_static(content_type)),
         (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(PAGE_POLICY)),
         (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
         (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),

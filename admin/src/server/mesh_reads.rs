@@ -7,8 +7,7 @@ use ironmesh_api::{
 };
 use ironmesh_catalog::ServiceName;
 
-use super::error::{InQuery, Parameter};
-use super::handlers::service_name;
+use super::error::{InQuery, ServiceInPath};
 use super::work_queues::{JsonBody, Reads};
 use super::{ApiError, Shared};
 
@@ -37,16 +36,15 @@ pub(super) async fn services(
     State(control_plane): State<Shared>,
     reads: Reads,
     InQuery(query): InQuery<ServiceQuery>,
-) -> Result<JsonBody, ApiError> {
+) -> Result<JsonBody<ServicePage>, ApiError> {
     reads.answer(move || control_plane.services(&query)).await
 }
 
 pub(super) async fn service(
     State(control_plane): State<Shared>,
     reads: Reads,
-    Parameter(service): Parameter<(String, String)>,
-) -> Result<JsonBody, ApiError> {
-    let service = service_name(&service)?;
+    ServiceInPath(service): ServiceInPath,
+) -> Result<JsonBody<ServiceDetail>, ApiError> {
     reads.answer(move || control_plane.service(&service)).await
 }
 
@@ -54,7 +52,7 @@ pub(super) async fn access(
     State(control_plane): State<Shared>,
     reads: Reads,
     InQuery(query): InQuery<AccessQuery>,
-) -> Result<JsonBody, ApiError> {
+) -> Result<JsonBody<AccessPage>, ApiError> {
     reads.answer(move || control_plane.access(&query)).await
 }
 
@@ -62,20 +60,20 @@ pub(super) async fn policy_documents(
     State(control_plane): State<Shared>,
     reads: Reads,
     InQuery(query): InQuery<DocumentsQuery>,
-) -> Result<JsonBody, ApiError> {
+) -> Result<JsonBody<PolicyDocuments>, ApiError> {
     reads.answer(move || control_plane.policy_documents(&query)).await
 }
 
 pub(super) async fn providers(
     State(control_plane): State<Shared>,
     reads: Reads,
-) -> Result<JsonBody, ApiError> {
+) -> Result<JsonBody<ProviderList>, ApiError> {
     reads.answer(move || Ok(control_plane.providers())).await
 }
 
 pub(super) async fn settings(
     State(control_plane): State<Shared>,
     reads: Reads,
-) -> Result<JsonBody, ApiError> {
+) -> Result<JsonBody<SettingsView>, ApiError> {
     reads.answer(move || Ok(control_plane.settings())).await
 }

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::handler::Handler;
 use axum::http::{Method, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::Response;
@@ -15,6 +14,7 @@ use axum::routing::{MethodFilter, on};
 use tokio::time::timeout;
 
 use super::error::{no_such_method, no_such_path};
+use super::openapi::{Described, Description};
 use super::principal::{Permission, Principal};
 use super::work_queues::WorkQueues;
 use super::{ApiError, Shared};
@@ -62,7 +62,7 @@ impl Operation {
 /// The routes of the API, and the operations that they serve.
 pub(super) struct Routes {
     router: Router<Shared>,
-    operations: Vec<Operation>,
+    operations: Vec<(Operation, Description)>,
 }
 
 impl Routes {
@@ -73,7 +73,7 @@ impl Routes {
     /// Adds the route of an operation.
     pub(super) fn add<H, T>(mut self, operation: Operation, handler: H) -> Self
     where
-        H: Handler<T, Shared>,
+        H: Described<T>,
         T: 'static,
     {
         let method =
@@ -82,7 +82,7 @@ impl Routes {
             .layer(DefaultBodyLimit::max(operation.max_body))
             .layer(middleware::from_fn_with_state(operation, authorize));
         self.router = self.router.route(operation.path, route);
-        self.operations.push(operation);
+        self.operations.push((operation, Description::of::<T, H>()));
         self
     }
 
@@ -93,7 +93,12 @@ impl Routes {
 
     /// The operations, in the order of the table.
     pub(super) fn operations(self) -> Vec<Operation> {
-        self.operations
+        self.operations.into_iter().map(|(operation, _)| operation).collect()
+    }
+
+    /// The operations, with what their handlers read and answer.
+    pub(super) fn described(&self) -> &[(Operation, Description)] {
+        &self.operations
     }
 }
 

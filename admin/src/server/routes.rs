@@ -19,6 +19,7 @@ use super::logins::{
     create_link, log_in, log_out, login_page, login_script, revoke_session, sessions,
 };
 use super::mesh_reads::{access, policy_documents, providers, service, services, settings};
+use super::openapi::openapi;
 use super::operations::{Operation, Routes};
 use super::principal::Permission::{
     Administer, ChangeMesh, ChangePolicy, LogIn, Probe, ReadAccess, ReadJournal, ReadPolicy,
@@ -38,6 +39,11 @@ pub fn operations() -> Vec<Operation> {
     routes().operations()
 }
 
+/// The OpenAPI document of the API.
+pub fn document() -> serde_json::Value {
+    super::openapi::document(&routes())
+}
+
 #[rustfmt::skip]
 pub(super) fn routes() -> Routes {
     let (get, post) = (Operation::get, Operation::post);
@@ -46,6 +52,7 @@ pub(super) fn routes() -> Routes {
         .add(get("readiness", "/readyz", ReadState), readyz)
         .add(get("metrics", "/metrics", ReadState), metrics)
         .add(get("debug", "/debug/{name}", ReadState), debug)
+        .add(get("openapi", "/v1/openapi.json", ReadState), openapi)
         .add(get("explain_call_by_query", "/v1/explain", ReadState), explain_by_query(ControlPlane::explain))
         .add(post("explain_call", "/v1/explain", ReadState), explain(ControlPlane::explain))
         .add(get("explain_egress_by_query", "/v1/explain/egress", ReadState), explain_by_query(ControlPlane::explain_outward))

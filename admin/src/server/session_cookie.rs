@@ -9,7 +9,7 @@ use super::ApiError;
 
 /// Its name. Browsers accept the prefix `__Host-` only with `Secure` and `Path=/`, and without a domain, so that no other
 /// host sets it.
-const NAME: &str = "__Host-ironmesh-session";
+pub(super) const NAME: &str = "__Host-ironmesh-session";
 
 /// The header that removes it.
 pub(super) const REMOVED: HeaderValue = HeaderValue::from_static(

@@ -1,6 +1,7 @@
 //! The handler of the report about the versions of all proxies.
 
 use axum::extract::State;
+use ironmesh_api::VersionReport;
 
 use super::work_queues::{JsonBody, Reads};
 use super::{ApiError, Shared};
@@ -8,6 +9,6 @@ use super::{ApiError, Shared};
 pub(super) async fn versions(
     State(control_plane): State<Shared>,
     reads: Reads,
-) -> Result<JsonBody, ApiError> {
+) -> Result<JsonBody<VersionReport>, ApiError> {
     reads.answer(move || Ok(control_plane.versions())).await
 }

@@ -3,6 +3,7 @@
 //! All listeners share them: expensive reads have one budget, and changes have threads of their own, so that no number of
 //! reads delays a change. Enrollment and xDS have other threads.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use axum::extract::{Extension, FromRequestParts, Request};
@@ -105,10 +106,10 @@ pub(super) struct Reads {
 
 impl Reads {
     /// Answers a read when a worker is free, unless the queue is full.
-    pub(super) async fn answer<T: Serialize>(
+    pub(super) async fn answer<T: Serialize + 'static>(
         self,
         read: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
-    ) -> Result<JsonBody, ApiError> {
+    ) -> Result<JsonBody<T>, ApiError> {
         self.run(move || JsonBody::encode(&read()?)).await
     }
 
@@ -140,10 +141,10 @@ pub(super) struct Changes {
 
 impl Changes {
     /// Makes a change when a worker is free, unless the queue is full, and answers with its result.
-    pub(super) async fn answer<T: Serialize>(
+    pub(super) async fn answer<T: Serialize + 'static>(
         self,
         change: impl FnOnce(&Principal) -> Result<T, ApiError> + Send + 'static,
-    ) -> Result<JsonBody, ApiError> {
+    ) -> Result<JsonBody<T>, ApiError> {
         self.run(move |principal| JsonBody::encode(&change(principal)?)).await
     }
 
@@ -193,16 +194,16 @@ impl FromRequestParts<Shared> for Changes {
 }
 
 /// An answer in JSON, encoded by the thread that computed it: the configuration of a proxy has megabytes.
-pub(super) struct JsonBody(Vec<u8>);
+pub(super) struct JsonBody<T>(Vec<u8>, PhantomData<fn() -> T>);
 
-impl JsonBody {
-    pub(super) fn encode(answer: &impl Serialize) -> Result<Self, ApiError> {
-        let json = serde_json::to_vec(answer);
-        json.map(Self).map_err(|error| ApiError::Internal(error.to_string()))
+impl<T: Serialize> JsonBody<T> {
+    pub(super) fn encode(answer: &T) -> Result<Self, ApiError> {
+        let json = serde_json::to_vec(answer).map(|json| Self(json, PhantomData));
+        json.map_err(|error| ApiError::Internal(error.to_string()))
     }
 }
 
-impl IntoResponse for JsonBody {
+impl<T> IntoResponse for JsonBody<T> {
     fn into_response(self) -> Response {
         ([(header::CONTENT_TYPE, "application/json")], self.0).into_response()
     }

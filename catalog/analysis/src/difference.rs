@@ -15,6 +15,7 @@ mod widening;
 
 use ironmesh_catalog::snapshot::Snapshot;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 pub use access::{AccessChange, AccessDelta, CallerGroup};
 pub use egress::EgressChange;
@@ -24,7 +25,7 @@ pub use telemetries::TelemetryChange;
 pub use treatments::TreatmentChange;
 
 /// The differences between two snapshots, in order of names.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Difference {
     /// Added, removed and changed services.
     pub services: Vec<ServiceChange>,
@@ -42,7 +43,7 @@ pub struct Difference {
 }
 
 /// Whether an object is added, removed or changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
     /// It is added.

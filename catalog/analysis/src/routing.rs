@@ -13,9 +13,10 @@ use ironmesh_catalog::service::{Port, Service};
 use ironmesh_catalog::specification::MeshSpecification;
 use ironmesh_catalog::splits::{SplitPath, Splits, TooManyPaths};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// One branch of the calls of a service port. A request follows the first branch whose conditions it meets.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SplitBranch {
     /// The conditions that a request must meet, all of them. The last branch has none.
     pub conditions: Vec<MatchCondition>,
@@ -24,7 +25,7 @@ pub struct SplitBranch {
 }
 
 /// A condition on requests, from a match of an HTTP route group.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MatchCondition {
     /// The match that sets it.
     pub by: Cited,
@@ -33,7 +34,7 @@ pub struct MatchCondition {
 }
 
 /// A destination of a branch with its weight.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WeightedService {
     /// The service.
     pub service: ServiceName,

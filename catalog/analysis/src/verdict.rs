@@ -30,6 +30,7 @@ use ironmesh_catalog::snapshot::Snapshot;
 use ironmesh_catalog::telemetries::{ServiceTelemetry, Telemetries};
 use ironmesh_catalog::upstream_settings::{EffectiveSetting, UpstreamSettings};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::routing::{MatchCondition, Routing, SplitBranch};
 use destination::{
@@ -59,7 +60,7 @@ pub enum VerdictBasis {
 }
 
 /// The answer to a [`Question`], with its reasons.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[expect(clippy::struct_excessive_bools, reason = "each answers a question of its own")]
 pub struct Verdict {
     /// The account that calls.
@@ -104,7 +105,7 @@ pub struct Verdict {
 }
 
 /// The HTTP settings of some requests on their path.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RequestTreatment {
     /// The condition that selects the requests, if no earlier treatment does. The last one has none.
     pub condition: Option<MatchCondition>,
@@ -113,7 +114,7 @@ pub struct RequestTreatment {
 }
 
 /// Whether policy allows a call.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case", tag = "answer", content = "reason")]
 pub enum Answer {
     /// Every destination allows it.
@@ -131,7 +132,7 @@ pub enum Answer {
 }
 
 /// A destination of the calls of a service port.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Destination {
     /// The service port.
     pub port: ServicePort,
@@ -158,7 +159,7 @@ pub struct Destination {
 }
 
 /// The hostname and resolution of a destination outside the mesh.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ExternalDestination {
     /// Its hostname, if it has one.
     pub hostname: Option<String>,
@@ -167,7 +168,7 @@ pub struct ExternalDestination {
 }
 
 /// Whether and where a verdict is enforced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Enforcement {
     /// By the proxies of all endpoints. Ironmesh cannot know whether the ports of the applications are reachable
@@ -182,7 +183,7 @@ pub enum Enforcement {
 }
 
 /// The result that a caller gets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CallResult {
     /// The answer of the application.

@@ -4,6 +4,7 @@
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::unknown_fields::UnknownFields;
 
@@ -49,7 +50,7 @@ pub struct MachineDrain {
 }
 
 /// The state of a machine that is to be drained, by its agent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MachineDrainState {
     /// Its Envoy finishes its connections.
@@ -64,7 +65,9 @@ pub enum MachineDrainState {
 }
 
 /// How far a proxy is out of service.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum CordonMode {
     /// Callers send it no new requests.

@@ -10,6 +10,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::HostUpstream;
 use crate::name::{InvalidName, ServiceName};
@@ -87,7 +88,18 @@ fn is_zero(version: &u32) -> bool {
 
 /// Where a proxy gets its service certificates from.
 #[derive(
-    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+    Debug,
+    Clone,
+    Copy,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    ToSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum CertificateSource {
@@ -107,7 +119,7 @@ impl CertificateSource {
 }
 
 /// A local port for a service.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub struct Upstream {
     /// The service.
     pub service: ServiceName,

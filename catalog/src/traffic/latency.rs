@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// The longest latency with a bucket of its own, in milliseconds: an hour. Longer ones are in its bucket.
 const LONGEST: u64 = 3_600_000;
@@ -19,7 +20,7 @@ pub struct LatencyHistogram {
 }
 
 /// The quantiles of latencies, in milliseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct LatencyQuantiles {
     /// The median.
     pub p50: f64,

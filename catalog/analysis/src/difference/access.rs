@@ -12,12 +12,13 @@ use ironmesh_catalog::name::{Name, ServiceAccount, ServicePort};
 use ironmesh_catalog::service::{OpenCallers, Port, Service};
 use ironmesh_catalog::snapshot::Snapshot;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::widening::{by_method, includes, wider};
 use crate::written_target::written_target;
 
 /// A change of the traffic that an account may send to a service port.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AccessChange {
     /// The service port.
     pub port: ServicePort,
@@ -35,7 +36,7 @@ pub struct AccessChange {
 }
 
 /// Whether access is gained, lost or kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AccessDelta {
     /// It was allowed before, and is not allowed after.
@@ -47,7 +48,7 @@ pub enum AccessDelta {
 }
 
 /// The accounts to which access applies.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CallerGroup {
     /// Every account of the mesh: permissive and audit mode.

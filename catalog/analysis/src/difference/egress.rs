@@ -8,11 +8,12 @@ use ironmesh_catalog::cited::Cited;
 use ironmesh_catalog::policy::{Egress, EgressProtocol};
 use ironmesh_catalog::snapshot::Snapshot;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::access::{AccessDelta, CallerGroup};
 
 /// A change of the traffic that an account may send to a destination outside the mesh.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EgressChange {
     /// The accounts whose egress changes.
     pub callers: CallerGroup,

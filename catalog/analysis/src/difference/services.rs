@@ -9,11 +9,12 @@ use ironmesh_catalog::service::{EscapedSlashes, External, Port, Resolution, Serv
 use ironmesh_catalog::snapshot::Snapshot;
 use ironmesh_catalog::upstream_settings::{EffectiveSetting, UpstreamSettings};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::Change;
 
 /// An added, removed or changed service.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ServiceChange {
     /// Its name.
     pub service: ServiceName,

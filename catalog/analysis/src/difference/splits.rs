@@ -6,12 +6,13 @@ use ironmesh_catalog::cited::Cited;
 use ironmesh_catalog::name::ServicePort;
 use ironmesh_catalog::specification::MeshSpecification;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::Change;
 use crate::routing::{Routing, SplitBranch};
 
 /// A change of the destinations of the calls of a service port.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SplitChange {
     /// The service port.
     pub port: ServicePort,

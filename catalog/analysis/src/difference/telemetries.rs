@@ -7,11 +7,12 @@ use ironmesh_catalog::cited::Cited;
 use ironmesh_catalog::policy::telemetry::Telemetry;
 use ironmesh_catalog::specification::MeshSpecification;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::Change;
 
 /// An added, removed or changed telemetry object.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TelemetryChange {
     /// The telemetry object, with its latest location.
     pub telemetry: Cited,

@@ -6,11 +6,12 @@ use ironmesh_catalog::cited::Cited;
 use ironmesh_catalog::policy::{HttpRoute, IngressBackend, Level, Reach, Retry, SplitMatch};
 use ironmesh_catalog::specification::MeshSpecification;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::Change;
 
 /// An added, removed or changed HTTP route, retry or ingress backend.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TreatmentChange {
     /// The object, with its latest location.
     pub by: Cited,

@@ -17,6 +17,7 @@ use ironmesh_catalog::reserved_ports;
 use ironmesh_catalog::service::EscapedSlashes;
 use ironmesh_catalog::snapshot::Snapshot;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::matching::{Mismatch, mismatches};
 use super::question::known_account;
@@ -24,7 +25,7 @@ use super::request::Arrival;
 use super::{Answer, QuestionError, Request, path};
 
 /// A question about a call to a host or an address outside the mesh.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EgressQuestion {
     /// The account that calls.
     pub caller: ServiceAccount,
@@ -35,7 +36,7 @@ pub struct EgressQuestion {
 }
 
 /// The answer to an [`EgressQuestion`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EgressVerdict {
     /// The account that calls.
     pub caller: ServiceAccount,
@@ -61,7 +62,7 @@ pub struct EgressVerdict {
 }
 
 /// The verdict of one egress rule on a call.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EgressRuleVerdict {
     /// The egress.
     pub egress: Cited,

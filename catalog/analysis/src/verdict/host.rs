@@ -5,13 +5,14 @@ use ironmesh_catalog::name::{ServiceAccount, ServicePort};
 use ironmesh_catalog::service::{Port, Service};
 use ironmesh_catalog::snapshot::Snapshot;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::Answer;
 use super::request::Request;
 use crate::routing::Routing;
 
 /// The host of a request that a rule compared.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ComparedHost {
     /// The host: that of the request, as in a call by `Host`, or else that of calls of a declared upstream.
     pub host: String,
@@ -21,7 +22,7 @@ pub struct ComparedHost {
 }
 
 /// The answer to a call of a declared upstream.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UpstreamAnswer {
     /// The host that the server's sidecar sees.
     pub host: String,

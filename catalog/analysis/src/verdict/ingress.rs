@@ -10,9 +10,11 @@ use ironmesh_catalog::cited::Cited;
 use ironmesh_catalog::ingress::IngressRule;
 use ironmesh_catalog::ip_range::IpRange;
 use ironmesh_catalog::name::{ServiceName, ServicePort};
+use ironmesh_catalog::network_address;
 use ironmesh_catalog::policy::IngressEntry;
 use ironmesh_catalog::snapshot::Snapshot;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::matching::{Mismatch, mismatches};
 use super::question::{check_request, known_service, port_of};
@@ -20,7 +22,7 @@ use super::request::Arrival;
 use super::{Answer, QuestionError, Request, path};
 
 /// A question about a call from outside the mesh.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct IngressQuestion {
     /// The service that is called.
     pub service: ServiceName,
@@ -29,13 +31,14 @@ pub struct IngressQuestion {
     /// The names in the caller's certificate: SPIFFE IDs or DNS names. Empty without a certificate.
     pub names: Vec<String>,
     /// The address from which the caller connects.
+    #[schema(value_type = Option<network_address::IpAddress>)]
     pub address: Option<IpAddr>,
     /// The request; without one, the question is about every request.
     pub request: Option<Request>,
 }
 
 /// The answer to an [`IngressQuestion`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct IngressVerdict {
     /// The service port that is called.
     pub service_port: ServicePort,
@@ -44,6 +47,7 @@ pub struct IngressVerdict {
     /// The names in the caller's certificate.
     pub names: Vec<String>,
     /// The address from which the caller connects.
+    #[schema(value_type = Option<network_address::IpAddress>)]
     pub address: Option<IpAddr>,
     /// The request; none if the question is about every request.
     pub request: Option<Request>,
@@ -57,7 +61,7 @@ pub struct IngressVerdict {
 }
 
 /// The verdict of one ingress backend on a call.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct IngressRuleVerdict {
     /// The ingress backend.
     pub policy: Cited,
@@ -72,7 +76,7 @@ pub struct IngressRuleVerdict {
 }
 
 /// A condition on callers that a caller does not fulfil.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CallerMismatch {
     /// Its certificate must have one of these names.
@@ -82,7 +86,7 @@ pub enum CallerMismatch {
 }
 
 /// Requests that an ingress backend allows.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct IngressRequestRule {
     /// The match.
     pub rule: Cited,

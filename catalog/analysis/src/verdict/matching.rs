@@ -7,11 +7,12 @@ use std::sync::Arc;
 use ironmesh_catalog::policy::{HttpMatch, PathRegex};
 use regex::bytes::RegexBuilder;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::request::{Arrival, Comparison};
 
 /// A condition of a match that a request does not meet.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Mismatch {
     /// The method is not in the list.

@@ -11,6 +11,7 @@ use ironmesh_catalog::name::{Name, ServiceAccount};
 use ironmesh_catalog::service::{Mode, Port, Service};
 use ironmesh_catalog::snapshot::Snapshot;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::matching::{Mismatch, mismatches};
 use super::request::Arrival;
@@ -20,7 +21,7 @@ use crate::written_target::written_target;
 const MAX_UNMET: usize = 5;
 
 /// The verdict of one service port on a call.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PortVerdict {
     /// Whether policy allows the call; without a request, whether it allows any request.
     pub allowed: bool,
@@ -41,7 +42,7 @@ pub struct PortVerdict {
 }
 
 /// A rule that allows a call.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct GrantingRule {
     /// The traffic target.
     pub target: Cited,
@@ -52,7 +53,7 @@ pub struct GrantingRule {
 }
 
 /// A rule about the service that does not allow a call.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UnmetRule {
     /// The traffic target.
     pub target: Cited,

@@ -6,12 +6,13 @@ use ironmesh_catalog::name::{ServiceAccount, ServiceName};
 use ironmesh_catalog::service::{Port, Service};
 use ironmesh_catalog::snapshot::Snapshot;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::host;
 use super::request::Request;
 
 /// A question about a call within the mesh.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Question {
     /// The account that calls.
     pub caller: ServiceAccount,

@@ -11,11 +11,12 @@ use ironmesh_catalog::reserved_headers::{
 };
 use ironmesh_catalog::service::{EscapedSlashes, Service};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::path::{self, Rejected};
 
 /// A request as the application sends it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Request {
     /// Its method. Default: `GET`.
     pub method: String,
