@@ -2,7 +2,8 @@
 //!
 //! Each response of the API that is no success has the same body, also those of the HTTP library's own checks.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
+use std::marker::PhantomData;
 use std::str::FromStr;
 
 use axum::Json;
@@ -13,8 +14,9 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use ironmesh_api::ErrorBody;
 use ironmesh_catalog::{Name, ServiceName};
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{DeserializeOwned, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 /// The error of an admin API request.
 #[derive(Debug, thiserror::Error)]
@@ -91,6 +93,30 @@ impl IntoResponse for ApiError {
     }
 }
 
+/// A JSON object. Derived types accept an array of all their fields, too, which is a mistake of the client: `[null]` would
+/// be a valid request where all keys are optional.
+struct Object<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(ObjectVisitor(PhantomData)).map(Self)
+    }
+}
+
+struct ObjectVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map))
+    }
+}
+
 /// A body in JSON.
 #[derive(Debug)]
 pub(super) struct Body<T>(pub(super) T);
@@ -99,8 +125,8 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        let body: Result<Json<T>, JsonRejection> = Json::from_request(request, state).await;
-        body.map(|Json(body)| Self(body))
+        let body: Result<Json<Object<T>>, JsonRejection> = Json::from_request(request, state).await;
+        body.map(|Json(Object(body))| Self(body))
             .map_err(|rejected| ApiError::http(rejected.status(), rejected.body_text()))
     }
 }
@@ -178,7 +204,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Question<T> {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let InQuery(QuestionQuery { question }) = InQuery::from_request_parts(parts, state).await?;
         serde_json::from_str(&question)
-            .map(Self)
+            .map(|Object(question)| Self(question))
             .map_err(|error| ApiError::BadRequest(format!("`question` is malformed: {error}")))
     }
 }

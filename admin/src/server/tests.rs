@@ -573,3 +573,24 @@ async fn every_error_has_a_body_in_json() {
         assert_eq!(head.to_ascii_lowercase().contains("\r\nallow:"), status == 405, "{head}");
     }
 }
+
+#[tokio::test]
+async fn array_in_place_of_an_object_is_rejected() {
+    let port = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = port.local_addr().unwrap();
+    tokio::spawn(AdminApi::new(Arc::new(idle())).serve_port(port, []));
+    // All fields of a request to wait, in their order.
+    let body = r#"["", false, false, false, 0]"#;
+    let head = format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len());
+    let question = "question=%5B%22shop%2Ftill%22%2C%22shop%2Fstore%22%2C80%5D";
+    for (request, status) in [
+        (format!("POST /v1/policy/wait HTTP/1.1\r\n{head}"), 422),
+        (format!("GET /v1/explain?{question} HTTP/1.1\r\n"), 400),
+    ] {
+        let body = if status == 422 { body } else { "" };
+        let request = format!("{request}Host: localhost\r\nConnection: close\r\n\r\n{body}");
+        let answer = send(address, &request).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{answer}");
+        assert!(answer.contains("invalid type: sequence, expected an object"), "{answer}");
+    }
+}
