@@ -60,8 +60,7 @@ impl RunningControlPlane {
     }
 
     pub(super) fn snapshot(&self) -> Result<Arc<Snapshot>, ApiError> {
-        let none =
-            || ApiError::Busy("no policy is active yet: see `ironmesh status`".to_owned());
+        let none = || ApiError::Busy("no policy is active yet: see `ironmesh status`".to_owned());
         self.feeds.snapshot.borrow().clone().ok_or_else(none)
     }
 }

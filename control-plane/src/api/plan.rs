@@ -1,10 +1,12 @@
 //! Answers to questions about calls, and plans of policy changes. Both use the newest snapshot, and change nothing.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ironmesh_admin::{ApiError, Cancellation};
 use ironmesh_analysis::verdict::{QuestionError, VerdictBasis};
 use ironmesh_api::{Plan, PlanRequest};
+use ironmesh_catalog::text::escape_line;
 use ironmesh_catalog::{Proxy, Snapshot};
 use ironmesh_config_language::{Document, load_documents, render};
 use jiff::Timestamp;
@@ -54,6 +56,7 @@ impl RunningControlPlane {
         cancellation: &Cancellation,
     ) -> Result<Plan, ApiError> {
         let _running = self.planning.begin()?;
+        check_paths(request).map_err(ApiError::BadRequest)?;
         let documents = request.documents.iter();
         let loaded = load_documents(documents.map(|(path, text)| Document::new(&**path, &**text)));
         let Some(specification) = loaded.specification else {
@@ -98,9 +101,29 @@ impl RunningControlPlane {
     }
 }
 
+/// Each path may occur once: findings are shown in the text of their path.
+fn check_paths(request: &PlanRequest) -> Result<(), String> {
+    let mut known = BTreeSet::new();
+    match request.documents.iter().find(|(path, _)| !known.insert(path)) {
+        Some((path, _)) => Err(format!("there are two documents `{}`", escape_line(path))),
+        None => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn path_that_is_given_twice_is_rejected() {
+        let request = |paths: &[&str]| {
+            let documents = paths.iter().map(|path| ((*path).to_owned(), String::new()));
+            PlanRequest { documents: documents.collect(), resources: false }
+        };
+        assert_eq!(check_paths(&request(&["a.toml", "b.toml"])), Ok(()));
+        let twice = check_paths(&request(&["a.toml", "b.toml", "a.toml"])).unwrap_err();
+        assert_eq!(twice, "there are two documents `a.toml`");
+    }
 
     #[test]
     fn concurrent_plan_is_rejected_with_the_start_time() {
