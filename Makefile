@@ -50,13 +50,14 @@ demo: envoy ## The bookstore on this machine, with real Envoys, until Ctrl-C; al
 	@ENVOY_BIN="$${ENVOY_BIN:-$(CURDIR)/.tools/envoy}" "$(IRONMESH_BIN)" demo $(ARGS)
 
 # `cargo test` does not build the binary for the tests of other packages: they would run a stale one
-# or none. Without Envoy, etcd, Consul, Prometheus or Debian their tests are skipped, or fail with CI=true.
+# or none. Without Envoy, etcd, Consul, Prometheus, schemathesis or Debian their tests are skipped, or fail with CI=true.
 # The package is for the systemd hosts. xtask runs the suites in parallel, because most of them wait most of the time.
-test: prerequisites ## All tests, also those on real Envoys, etcd, Consul, Prometheus and, as root, systemd hosts (fetched once); ARGS=NAME selects some
+test: prerequisites ## All tests, also those on real Envoys, etcd, Consul, Prometheus, schemathesis and, as root, systemd hosts (fetched once); ARGS=NAME selects some
 	@scripts/get-envoy.sh || { [ "$(CI)" != true ] && echo "make test: continuing without Envoy; its tests are skipped" >&2; }
 	@scripts/get-etcd.sh || { [ "$(CI)" != true ] && echo "make test: continuing without etcd; its tests are skipped" >&2; }
 	@scripts/get-consul.sh || { [ "$(CI)" != true ] && echo "make test: continuing without Consul; its tests are skipped" >&2; }
 	@scripts/get-prometheus.sh || { [ "$(CI)" != true ] && echo "make test: continuing without Prometheus; its tests are skipped" >&2; }
+	@scripts/get-schemathesis.sh || { [ "$(CI)" != true ] && echo "make test: continuing without schemathesis; its tests are skipped" >&2; }
 	@scripts/get-grpcio.sh || { [ "$(CI)" != true ] && echo "make test: continuing without grpcio; its test is skipped" >&2; }
 	@scripts/get-debian.sh || { [ "$(CI)" != true ] && echo "make test: continuing without Debian; its tests are skipped" >&2; }
 	@scripts/get-debian.sh trixie || { [ "$(CI)" != true ] && echo "make test: continuing without Debian 13; its tests are skipped" >&2; }

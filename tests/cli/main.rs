@@ -53,6 +53,7 @@ mod proxies;
 mod proxy_list;
 mod release_script;
 mod rollback;
+mod schemathesis;
 mod serve;
 mod server;
 mod services;

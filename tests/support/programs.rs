@@ -53,6 +53,12 @@ pub fn require_promtool() -> Option<PathBuf> {
     require("PROMTOOL_BIN", fetched, "`scripts/get-prometheus.sh` fetches it")
 }
 
+/// The path of schemathesis; `None` as in [`Programs::find`].
+pub fn require_schemathesis() -> Option<PathBuf> {
+    let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/schemathesis");
+    require("SCHEMATHESIS_BIN", fetched, "`scripts/get-schemathesis.sh` fetches it")
+}
+
 /// The folder of gRPC's Python client; `None` as in [`Programs::find`].
 pub fn require_grpcio() -> Option<PathBuf> {
     let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/grpcio");
