@@ -29,6 +29,16 @@ async fn served_document_is_the_one_of_the_checkout() {
     assert_eq!(served.json(), document(), "run `cargo xtask docs`");
 }
 
+#[tokio::test]
+async fn questions_about_endpoints_get_503_without_an_active_policy() {
+    let Some(server) = Server::open_with_releases() else { return };
+    let _child = server.start().await;
+    for path in ["/v1/endpoints", "/v1/endpoints/default/store", "/v1/traffic/default/store"] {
+        let answer = get_once(server.loopback.socket(1, 15014), path, &[]).await.unwrap();
+        assert_eq!(answer.status, 503, "{path}: {}", answer.text());
+    }
+}
+
 const POLICY: &str = r#"
 [[service]]
 name = "store"
