@@ -1,6 +1,7 @@
 //! The client of the admin API, which the commands use. Only the wait for a policy revision repeats requests.
 
 mod error;
+mod events;
 mod exchange;
 mod mesh_reads;
 mod server;

@@ -9,6 +9,7 @@ mod control_plane;
 mod cordons;
 mod credentials;
 mod error;
+mod events;
 mod export;
 mod handlers;
 mod host;
@@ -27,6 +28,7 @@ mod sockets;
 mod tests;
 mod versions;
 mod work_queues;
+mod write_deadline;
 
 use std::io;
 use std::sync::Arc;
@@ -46,6 +48,8 @@ pub use access::{Authenticated, OperatorAccess, PresentedCredential};
 pub use control_plane::{Cancellation, ControlPlane, NextChange, WriteExport};
 use cordons::CordonWaits;
 pub use error::ApiError;
+use events::EventReaders;
+pub use events::{EventCursor, EventSource};
 use export::Exports;
 use handlers::Waits;
 pub use log_level::LogLevelAccess;
@@ -57,6 +61,7 @@ pub use principal::{Identity, Permission, Principal};
 pub use routes::{document, operations};
 pub use sockets::{BindError, bind_group_socket, bind_socket};
 use work_queues::WorkQueues;
+use write_deadline::SocketListener;
 
 type Shared = Arc<dyn ControlPlane>;
 
@@ -82,6 +87,7 @@ impl AdminApi {
             .layer(Extension(Waits::default()))
             .layer(Extension(CordonWaits::default()))
             .layer(Extension(Exports::default()))
+            .layer(Extension(EventReaders::default()))
             .layer(middleware::from_fn(in_span))
             .with_state(Arc::clone(&control_plane));
         Self { router, control_plane }
@@ -119,7 +125,11 @@ impl AdminApi {
     /// Serves the admin socket until the task is dropped, for its owner, who may do everything.
     pub async fn serve_socket(self, listener: UnixListener) -> io::Result<()> {
         let router = self.router.layer(middleware::from_fn(as_owner));
-        axum::serve(listener, router.into_make_service_with_connect_info::<SocketUser>()).await
+        axum::serve(
+            SocketListener(listener),
+            router.into_make_service_with_connect_info::<SocketUser>(),
+        )
+        .await
     }
 }
 

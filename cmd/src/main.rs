@@ -9,6 +9,7 @@ mod context;
 mod demo;
 mod endpoints;
 mod envoy;
+mod events;
 mod exit;
 mod explain;
 mod finding;
@@ -73,6 +74,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Settings(arguments) => runtime.block_on(settings::settings(&arguments, output)),
         Command::Endpoints(arguments) => runtime.block_on(endpoints::endpoints(arguments, output)),
         Command::Finding(command) => runtime.block_on(finding::run(command, output)),
+        Command::Events(arguments) => runtime.block_on(events::events(arguments, output)),
         Command::Journal(arguments) => runtime.block_on(journal::journal(arguments, output)),
         Command::Log(command) => runtime.block_on(log_level::run(command, output)),
         Command::Operator(command) => runtime.block_on(operator::run(command, output)),

@@ -7,6 +7,7 @@ mod convergence;
 mod cordons;
 mod endpoints;
 mod enrollment;
+mod events;
 mod findings;
 mod log_level;
 mod logins;
@@ -56,6 +57,7 @@ use tokio::time::Instant;
 
 use super::audit::Audit;
 use super::enrollment::{Alarms, TokenTable, XdsAddresses};
+use super::events::Events;
 use super::health_discovery::HealthDiscovery;
 use super::journal::{self, CertificateHolder, Journal};
 use super::leave_table::LeaveTable;
@@ -100,6 +102,7 @@ pub(crate) struct RunningControlPlane {
     pub(crate) audit: Arc<Audit>,
     pub(crate) traffic: Arc<TrafficTable>,
     pub(crate) journal: Journal,
+    pub(crate) events: Arc<Events>,
     pub(crate) silences: Arc<SilenceTable>,
     pub(crate) log_level: Arc<LogLevel>,
     pub(crate) xds_addresses: XdsAddresses,

@@ -14,6 +14,7 @@ mod api;
 mod audit;
 mod enrollment;
 pub mod envoy_check;
+mod events;
 mod findings;
 mod follow_records;
 pub mod forecast;

@@ -28,6 +28,7 @@ use crate::audit::Audit;
 use crate::enrollment::{
     Alarms, AttestationTrust, AzureJoins, MachineEnrollment, TokenTable, XdsAddresses,
 };
+use crate::events::Events;
 use crate::health_discovery::HealthDiscovery;
 use crate::health_table::HealthTable;
 use crate::journal::{Journal, RecordedCertificates};
@@ -164,6 +165,7 @@ pub async fn start(
     let operators = Arc::new(Operators::open(Arc::clone(&shared), mesh.trust_domain.clone())?);
     let logins = Arc::new(Logins::open(Arc::clone(&shared))?);
     let silences = Arc::new(SilenceTable::open(Arc::clone(&shared), now)?);
+    let events = Arc::new(Events::open(Arc::clone(&state))?);
     let tokens = Arc::new(TokenTable::open(shared)?);
     let (leaves, serving) = <(Arc<LeaveTable>, Arc<ServingTable>)>::default();
     let (health, traffic) = <(Arc<HealthTable>, Arc<TrafficTable>)>::default();
@@ -299,6 +301,7 @@ pub async fn start(
         audit,
         traffic,
         journal: journal.clone(),
+        events: Arc::clone(&events),
         silences: Arc::clone(&silences),
         log_level,
         xds_addresses,
@@ -327,6 +330,8 @@ pub async fn start(
     tasks.spawn(logins.follow(shutdown.clone()));
     tasks.spawn(silences.follow(shutdown.clone()));
     tasks.spawn(log_level_task);
+    tasks.spawn(events.follow_journal(shutdown.clone()));
+    tasks.spawn(Arc::clone(&control_plane).observe(shutdown.clone()));
     tasks.spawn(policy_source.run(shutdown.clone()));
     tasks.spawn(reconciler.run(shutdown.clone()));
     tasks.spawn(state_watch.run(shutdown.clone()));

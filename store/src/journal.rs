@@ -14,6 +14,7 @@ use crate::mesh_state::{CURRENT, MeshState, json, put, remove};
 use crate::record_store::{
     ExpectedVersion, MAX_COMMIT_CHANGES, Order, RecordChange, RecordError, RecordStore, TableName,
 };
+use crate::record_watch::RecordWatch;
 
 /// The journal's entries, by number and kind.
 pub(crate) const JOURNAL: TableName = TableName("journal");
@@ -174,6 +175,11 @@ impl MeshState {
             Ok((entries, last))
         };
         read().map_err(|e| StoreError::new("read the journal", e))
+    }
+
+    /// Watches the end of the journal, which all control planes append to.
+    pub fn watch_journal(&self) -> Result<RecordWatch, RecordError> {
+        self.records.watch(JOURNAL_END)
     }
 
     /// The first of the stored entries that the query includes, up to its limit, or until more than `max_older` in

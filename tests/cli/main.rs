@@ -25,6 +25,7 @@ mod configuration;
 mod cordon;
 mod endpoints;
 mod enrollment;
+mod events;
 mod explain;
 mod explain_outside;
 mod finding;

@@ -12,6 +12,7 @@ use ironmesh_tests::tls::connect_over;
 use ironmesh_tests::{Http1Connection, Response, eventually};
 use serde_json::Value;
 use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::client::TlsStream;
 
 use crate::command::Run;
 use crate::server::Server;
@@ -90,6 +91,13 @@ pub(crate) fn token_text(server: &Server, name: &str, role: &str, expires: &str)
     credential(server, name)["token"].as_str().unwrap().to_owned()
 }
 
+/// The same as a stream of bytes.
+pub(crate) async fn network_stream(server: &Server) -> TlsStream<TcpStream> {
+    let roots = credential(server, "root")["roots"].as_str().unwrap().to_owned();
+    let stream = TcpStream::connect(api(server)).await.unwrap();
+    connect_over(stream, "control-plane.internal", &["http/1.1"], None, &roots).await.unwrap()
+}
+
 /// A connection without a credential to the listener for operators. Operator root has one.
 pub(crate) async fn network(server: &Server) -> Http1Connection {
     connect(server, &Identity::Nobody).await.unwrap().0
@@ -166,8 +174,11 @@ enum Expected {
     Forbidden,
 }
 
-/// A path of the operation whose object does not exist, so that nothing changes.
+/// A path of the operation whose object does not exist, so that nothing changes. Streams end.
 fn example_path(operation: &Operation) -> String {
+    if operation.id == "events" {
+        return format!("{}?follow=false", operation.path);
+    }
     operation
         .path
         .replace("{namespace}", "default")

@@ -10,6 +10,7 @@ mod convergence;
 mod cordons;
 mod endpoints;
 mod enrollment;
+mod events;
 mod join_record;
 mod journal;
 mod log_level;
@@ -55,6 +56,11 @@ pub use endpoints::{
 pub use enrollment::{
     BootstrapRequest, BootstrapResponse, EnrolledProxy, EnrollmentRequest, MAX_ENROLLMENTS,
     MAX_KNOWN_AS,
+};
+pub use events::{
+    ChangedProxies, EVENTS_PATH, EventId, EventKind, EventsQuery, FindingChange, FindingsEvent,
+    LaggedEvent, MAX_EVENT_OBJECTS, MAX_EVENT_READERS, PolicyEvent, ProviderChange, ProvidersEvent,
+    ProxiesEvent, ReadinessEvent, ReceivedEvent, ResetEvent,
 };
 pub use join_record::{JoinRecordView, RevocationView, VersionsView};
 pub use journal::{JournalPage, MAX_JOURNAL_PAGE};

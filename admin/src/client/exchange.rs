@@ -128,7 +128,7 @@ impl Client {
     }
 
     /// The error of a request that has taken longer than `limit`.
-    fn slow(
+    pub(super) fn slow(
         &self,
         method: &Method,
         path: &str,
@@ -139,7 +139,7 @@ impl Client {
     }
 
     /// Checks that the control plane answers `/healthz`.
-    async fn probe(&self, limit: Duration) -> Result<(), ClientError> {
+    pub(super) async fn probe(&self, limit: Duration) -> Result<(), ClientError> {
         let answered = timeout(limit, self.send::<()>(Method::GET, HEALTH, None)).await;
         let silent = |_| ClientError::Silent { place: self.place() };
         answered.map_err(silent)?.map(|_| ())
@@ -188,7 +188,7 @@ impl Client {
 
     /// Sends one request on its own connection, and reads the response by `read`. The response begins within `begin`; without
     /// it, the caller bounds the whole exchange.
-    async fn exchange_by<B: Serialize, A>(
+    pub(super) async fn exchange_by<B: Serialize, A>(
         &self,
         method: Method,
         path: &str,

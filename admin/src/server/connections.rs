@@ -20,6 +20,8 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::write_deadline::{WRITE_LIMIT, WriteDeadline};
+
 /// The bounds of a listener.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
@@ -71,6 +73,7 @@ where
         if let Ok(slot) = Arc::clone(&slots).try_acquire_owned() {
             let service = TowerToHyperService::new(service(&stream));
             connections.spawn(async move {
+                let stream = WriteDeadline::new(stream, WRITE_LIMIT);
                 serve_stream(TokioIo::new(stream), service, bounds).await;
                 drop(slot);
             });

@@ -9,6 +9,7 @@ use ironmesh_analysis::{Question, Verdict};
 use ironmesh_catalog::{JournalQuery, ProxyId, ServiceName, SilenceId, TokenId};
 
 use super::access::OperatorAccess;
+use super::events::EventSource;
 use super::log_level::LogLevelAccess;
 use super::logins::LoginAccess;
 use super::mesh_reads::MeshReads;
@@ -36,7 +37,9 @@ use ironmesh_api::{Readiness, RevisionList, RollbackRequest, RolledBack};
 use ironmesh_api::{RevokeRequest, RevokedProxies};
 
 /// The interface of a running control plane for the admin API.
-pub trait ControlPlane: OperatorAccess + MeshReads + LoginAccess + LogLevelAccess {
+pub trait ControlPlane:
+    OperatorAccess + MeshReads + LoginAccess + LogLevelAccess + EventSource
+{
     /// Whether the control plane is ready, and the state of policy and mesh.
     fn readiness(&self) -> Readiness;
 

@@ -25,7 +25,8 @@ use tower_service::Service as _;
 
 use super::connections::{Bounds, serve_stream};
 use super::credentials::principal;
-use super::{ApiError, Shared, session_cookie};
+use super::write_deadline::{WRITE_LIMIT, WriteDeadline};
+use super::{ApiError, ControlPlane, Principal, Shared, session_cookie};
 
 /// Counts a failure of a source, with its reason.
 type Charge = Box<dyn Fn(ClientSource, &str) + Send + Sync>;
@@ -45,6 +46,15 @@ impl NetworkClient {
     /// Its address.
     pub(super) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The principal of a request on its connection; none without a credential.
+    pub(super) fn principal(
+        &self,
+        control_plane: &dyn ControlPlane,
+        request: &Request,
+    ) -> Result<Option<Principal>, ApiError> {
+        principal(control_plane, self.address, self.certificate.as_deref(), request)
     }
 
     /// Counts a failure of its source, which may block it.
@@ -83,6 +93,7 @@ pub(super) async fn serve<C: TlsCredentials>(
         });
         let tls = Arc::clone(&charging);
         async move {
+            let stream = WriteDeadline::new(stream, WRITE_LIMIT);
             serve_stream(TokioIo::new(stream), service, Bounds::NETWORK).await;
             if !client.has_sent_request.load(Ordering::Relaxed) {
                 tls.no_request(client.source);
@@ -103,9 +114,8 @@ async fn authenticate(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let certificate = client.certificate.as_deref();
     let has_session = request.headers().contains_key(header::COOKIE);
-    match principal(&*control_plane, client.address, certificate, &request) {
+    match client.principal(&*control_plane, &request) {
         Ok(None) => {}
         Ok(Some(principal)) => {
             request.extensions_mut().insert(principal);

@@ -6,14 +6,13 @@
 use std::fmt;
 use std::net::SocketAddr;
 
+use super::ApiError;
+use super::write_deadline::SocketListener;
 use axum::extract::FromRequestParts;
 use axum::extract::connect_info::Connected;
 use axum::http::request::Parts;
 use axum::serve::IncomingStream;
 use ironmesh_catalog::{OperatorName, OperatorRole, TokenId};
-use tokio::net::UnixListener;
-
-use super::ApiError;
 
 /// Who sends a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -202,8 +201,8 @@ impl<S: Sync> FromRequestParts<S> for Principal {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SocketUser(pub(super) Option<u32>);
 
-impl Connected<IncomingStream<'_, UnixListener>> for SocketUser {
-    fn connect_info(stream: IncomingStream<'_, UnixListener>) -> Self {
-        Self(stream.io().peer_cred().ok().map(|peer| peer.uid()))
+impl Connected<IncomingStream<'_, SocketListener>> for SocketUser {
+    fn connect_info(stream: IncomingStream<'_, SocketListener>) -> Self {
+        Self(stream.io().stream().peer_cred().ok().map(|peer| peer.uid()))
     }
 }

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use ironmesh_api::{CordonChange, MAX_APPLY, MAX_PLAN};
+use ironmesh_api::{CordonChange, EVENTS_PATH, MAX_APPLY, MAX_PLAN};
 
 use super::ControlPlane;
 use super::access::{issue_credential, operators, revoke_operator};
 use super::cordons::change_cordon;
+use super::events::events;
 use super::export::export;
 use super::handlers::{
     accept_endpoints, accept_removal, all_endpoints, all_traffic, apply, audit, bootstrap,
@@ -107,6 +108,7 @@ pub(super) fn routes() -> Routes {
         .add(get("silences", "/v1/silences", ReadState), silences)
         .add(post("silence_findings", "/v1/silences", ChangeMesh), silence)
         .add(post("remove_silence", "/v1/silences/{id}/remove", ChangeMesh), remove_silence)
+        .add(get("events", EVENTS_PATH, ReadState), events)
         .add(get("journal", "/v1/journal", ReadJournal), journal)
         .add(get("log_level", "/v1/log-level", ReadState), log_level)
         .add(post("set_log_level", "/v1/log-level", ChangeMesh), set_log_level)

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ironmesh_analysis::verdict::{EgressQuestion, EgressVerdict, IngressQuestion, IngressVerdict};
 use ironmesh_analysis::{Question, Verdict};
+use ironmesh_api::EventsQuery;
 use ironmesh_api::{
     CredentialRequest, IssuedCredential, OperatorList, OperatorView, RevokeOperatorRequest,
 };
@@ -121,6 +122,12 @@ impl OperatorAccess for Slow {
     }
 
     fn authenticate(&self, _: &PresentedCredential<'_>) -> Result<Authenticated, ApiError> {
+        not_requested()
+    }
+}
+
+impl EventSource for Slow {
+    fn events(&self, _: &EventsQuery, _: bool) -> Result<Box<dyn EventCursor>, ApiError> {
         not_requested()
     }
 }

@@ -8,6 +8,7 @@ mod cert;
 mod context;
 mod duration;
 mod envoy;
+mod events;
 mod examples;
 mod finding;
 mod journal;
@@ -36,6 +37,7 @@ pub use agent::{AgentCommand, AgentConfigArgument, JoinArguments};
 pub use cert::{CertCommand, CertListArguments, CertStatusArguments};
 pub use context::{ContextName, ServerAddress};
 pub use envoy::EnvoyCommand;
+pub use events::EventsArguments;
 pub use finding::{FindingCommand, FindingListArguments, SilenceArguments, UnsilenceArguments};
 pub use journal::{JournalArguments, JournalStart};
 pub use listeners::ListenerArguments;
@@ -162,6 +164,8 @@ pub enum Command {
     Log(LogCommand),
     /// List who changed what: enrollments, revocations, policy, rollbacks, certificates
     Journal(JournalArguments),
+    /// Print what happens in the mesh: journal entries, findings, proxies, policy, providers
+    Events(EventsArguments),
     /// Give operators access on the network, and revoke it
     #[command(subcommand)]
     Operator(OperatorCommand),

@@ -7,6 +7,7 @@ pub mod certificates;
 pub mod configuration;
 pub mod cordons;
 pub mod endpoints;
+pub mod events;
 pub mod findings;
 pub mod log_level;
 pub mod operators;

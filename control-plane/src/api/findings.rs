@@ -30,7 +30,7 @@ impl RunningControlPlane {
     }
 
     /// All active findings, marked with their silences.
-    fn active_findings(&self, now: Timestamp) -> Vec<FindingView> {
+    pub(super) fn active_findings(&self, now: Timestamp) -> Vec<FindingView> {
         let readiness = self.readiness_view();
         let proxies = self.proxies_with_problems(&readiness.handshakes.recent, now);
         let audit = self.audit.view_with(self.peers.audit());

@@ -1,0 +1,70 @@
+//! `ironmesh events`: prints events as they happen, also after a restart of the control plane.
+
+use std::time::Duration;
+
+use ironmesh_admin::ClientError;
+use ironmesh_api::{EventsQuery, ReceivedEvent};
+use ironmesh_catalog::text::{chain, escape_output};
+use ironmesh_command_line::{EventsArguments, Output};
+use ironmesh_terminal::journal_table;
+use ironmesh_terminal::stdout::write_if_open;
+use ironmesh_views::events::event_line;
+use tokio::time::sleep;
+
+use crate::resolved_settings::ResolvedSettings;
+
+/// The pause before a new connection.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Prints events until stdout closes; with `--no-follow` those that are stored.
+pub(crate) async fn events(arguments: EventsArguments, output: Output) -> anyhow::Result<()> {
+    let client = ResolvedSettings::connect(&arguments.config)?.client();
+    let follow = !arguments.no_follow;
+    let mut query = EventsQuery { since: arguments.since, follow: Some(follow) };
+    let (mut written, mut has_connected, mut is_unreachable) = (Ok(true), false, false);
+    loop {
+        let mut newest = None;
+        let read = client
+            .events(&query, |event| {
+                written = print(&event, output);
+                newest = event.id.or(newest.take());
+                matches!(written, Ok(true))
+            })
+            .await;
+        if !std::mem::replace(&mut written, Ok(true))? {
+            return Ok(());
+        }
+        if newest.is_some() {
+            (query.since, has_connected, is_unreachable) = (newest, true, false);
+        }
+        match read {
+            Ok(_) if !follow => return Ok(()),
+            Ok(_) => has_connected = true,
+            Err(error) if !follow || !has_connected => return Err(error.into()),
+            Err(error @ ClientError::Rejected(_)) => return Err(error.into()),
+            Err(error) if !is_unreachable => {
+                print_retry(&chain(&error));
+                is_unreachable = true;
+            }
+            Err(_) => {}
+        }
+        sleep(RETRY).await;
+    }
+}
+
+/// Prints an event. Returns whether stdout is open.
+fn print(event: &ReceivedEvent, output: Output) -> anyhow::Result<bool> {
+    let text = match output {
+        Output::Json => serde_json::to_string(event)? + "\n",
+        Output::Text => match serde_json::from_value(event.data.clone()) {
+            Ok(entry) if event.event == "journal" => journal_table::rows(&[entry]),
+            _ => event_line(event),
+        },
+    };
+    Ok(write_if_open(format_args!("{text}"))?)
+}
+
+#[expect(clippy::print_stderr, reason = "a notice beside the results")]
+fn print_retry(error: &str) {
+    eprintln!("ironmesh: {}; retrying", escape_output(error));
+}
