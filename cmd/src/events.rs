@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ironmesh_admin::ClientError;
-use ironmesh_api::{EventsQuery, ReceivedEvent};
+use ironmesh_api::{EventKind, EventsQuery, ReceivedEvent};
 use ironmesh_catalog::text::{chain, escape_output};
 use ironmesh_command_line::{EventsArguments, Output};
 use ironmesh_terminal::journal_table;
@@ -23,10 +23,11 @@ pub(crate) async fn events(arguments: EventsArguments, output: Output) -> anyhow
     let mut query = EventsQuery { since: arguments.since, follow: Some(follow) };
     let (mut written, mut has_connected, mut is_unreachable) = (Ok(true), false, false);
     loop {
-        let mut newest = None;
+        let (mut newest, mut is_cut) = (None, false);
         let read = client
             .events(&query, |event| {
                 written = print(&event, output);
+                is_cut = event.event == EventKind::Lagged.word();
                 newest = event.id.or(newest.take());
                 matches!(written, Ok(true))
             })
@@ -38,7 +39,7 @@ pub(crate) async fn events(arguments: EventsArguments, output: Output) -> anyhow
             (query.since, has_connected, is_unreachable) = (newest, true, false);
         }
         match read {
-            Ok(_) if !follow => return Ok(()),
+            Ok(_) if !follow && !is_cut => return Ok(()),
             Ok(_) => has_connected = true,
             Err(error) if !follow || !has_connected => return Err(error.into()),
             Err(error @ ClientError::Rejected(_)) => return Err(error.into()),

@@ -8,6 +8,7 @@
 
 mod azure;
 mod cordon;
+mod events;
 mod example;
 mod load;
 mod machine;

@@ -1,9 +1,10 @@
 //! The ring and the cursors of readers.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use ironmesh_catalog::{Actor, JournalEntry, JournalKind};
+use ironmesh_api::FindingChange;
+use ironmesh_catalog::{Actor, JournalEntry, JournalKind, ProxyId};
 use ironmesh_store::{KeyEncryptionKey, Store};
 use jiff::Timestamp;
 use proptest::prelude::*;
@@ -245,8 +246,7 @@ proptest! {
 
     #[test]
     fn each_entry_is_received_once_over_cuts_and_restarts(steps in steps()) {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all();
-        let runtime = { let mut runtime = runtime; runtime.build().unwrap() };
+        let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(random_run(steps));
     }
 }
@@ -259,7 +259,6 @@ async fn random_run(steps: Vec<Step>) {
     let (mut process, mut appended) = (2, 5_u64);
     let mut reader = cursor(&planes[0], Some("0"), true, true);
     let (mut id, mut received) = ("0".to_owned(), Vec::new());
-    // Observed events that were missed without a reset.
     let mut note = |events: Vec<Got>, id: &mut String| {
         received.extend(numbers(&events));
         if let Some(newest) = events.into_iter().filter_map(|event| event.id).next_back() {
@@ -305,4 +304,35 @@ async fn random_run(steps: Vec<Step>) {
     let expected: Vec<_> = (1..=appended).collect();
     assert_eq!(received.iter().copied().collect::<BTreeSet<_>>().len(), received.len(), "twice");
     assert_eq!(received, expected);
+}
+
+#[tokio::test]
+async fn changed_states_are_one_event_of_each_kind() {
+    let folder = tempfile::tempdir().unwrap();
+    let events = start(&state(&folder), 1, 100);
+    let [first, second] = [1, 2].map(|number| ProxyId(Uuid::from_u128(number)));
+    let finding = FindingChange {
+        code: "IM0726".to_owned(),
+        severity: "warning".to_owned(),
+        objects: Vec::new(),
+        silenced: false,
+    };
+    let before =
+        Observed { updating: Arc::new(BTreeSet::from([first, second])), ..Observed::default() };
+    let after = Observed {
+        ready: true,
+        disconnected: Arc::new(BTreeSet::from([second])),
+        findings: Arc::new(BTreeMap::from([("a".to_owned(), finding)])),
+        ..Observed::default()
+    };
+    after.publish_changes(&before, &events);
+    after.publish_changes(&after.clone(), &events);
+    let mut cursor = cursor(&events, None, false, true);
+    let frames = cursor.take().await.unwrap();
+    assert_eq!(kinds(&parse(&frames)), ["readiness", "proxies", "findings"]);
+    let text = String::from_utf8(frames.concat()).unwrap();
+    // The proxy that is gone has not ACKed anything.
+    let synced = format!("\"synced\":{{\"count\":1,\"ids\":[\"{first}\"]}}");
+    let disconnected = format!("\"disconnected\":{{\"count\":1,\"ids\":[\"{second}\"]}}");
+    assert!(text.contains(&synced) && text.contains(&disconnected), "{text}");
 }
