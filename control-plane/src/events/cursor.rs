@@ -16,7 +16,7 @@ use ironmesh_store::MeshState;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout_at};
 
-use super::ring::{BATCH, Position, Ring, Taken, Wanted, body, frame};
+use super::ring::{MAX_BATCH, Position, Ring, RingBatch, Wanted, body, frame};
 
 /// How long a reader waits that has a newer entry than this control plane. Another one may have sent it, and this one gets it
 /// within moments; otherwise its id is of another store.
@@ -114,20 +114,22 @@ impl Cursor {
                     }
                     let wanted = Wanted::EntriesBefore(end);
                     match self.ring.take(place, self.journal, wanted) {
-                        Taken::Events(frames, next, journal) => {
+                        RingBatch::Events(frames, next, journal) => {
                             self.journal = journal;
                             self.phase = Phase::Replay { place: next, end, journal_at_end };
                             if !frames.is_empty() {
                                 return Some(frames);
                             }
                         }
-                        Taken::Overtaken => self.phase = Phase::Locate(Instant::now() + CATCH_UP),
+                        RingBatch::Overtaken => {
+                            self.phase = Phase::Locate(Instant::now() + CATCH_UP)
+                        }
                     }
                 }
                 Phase::Live(place) => {
                     let wanted = Wanted::All { with_journal: self.with_journal };
                     match self.ring.take(place, self.journal, wanted) {
-                        Taken::Events(frames, next, journal) => {
+                        RingBatch::Events(frames, next, journal) => {
                             self.journal = journal;
                             self.phase = Phase::Live(next);
                             if !frames.is_empty() {
@@ -142,7 +144,7 @@ impl Cursor {
                                 self.news.changed().await.ok()?;
                             }
                         }
-                        Taken::Overtaken => {
+                        RingBatch::Overtaken => {
                             self.phase = Phase::Ended;
                             return Some(vec![lagged()]);
                         }
@@ -168,7 +170,7 @@ impl Cursor {
         let read = tokio::task::spawn_blocking(move || {
             let page = state.journal(&JournalQuery {
                 after,
-                limit: Some(BATCH),
+                limit: Some(MAX_BATCH),
                 ..JournalQuery::default()
             });
             drop(permit);
@@ -185,7 +187,7 @@ impl Cursor {
             }
         };
         // After a page that is not full, the store has no readable entries up to `base`.
-        let is_full = entries.len() >= BATCH;
+        let is_full = entries.len() >= MAX_BATCH;
         let last = entries.last().map_or(self.journal, |entry| entry.sequence);
         self.journal = if is_full { last } else { last.max(base) };
         let frames = entries.iter().map(|entry| {

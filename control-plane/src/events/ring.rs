@@ -12,7 +12,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 /// How many events a reader takes at once.
-pub(super) const BATCH: usize = 64;
+pub(super) const MAX_BATCH: usize = 64;
 
 /// The ring.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ struct Event {
 
 /// What a reader takes from the ring.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Taken {
+pub(super) enum RingBatch {
     /// The events, the place after them, and the number of the newest entry among them.
     Events(Vec<Bytes>, u64, u64),
     /// Events of this place were replaced.
@@ -202,9 +202,9 @@ impl Ring {
     }
 
     /// Takes the next events from `place` on. Entries up to `journal` are not taken again.
-    pub(super) fn take(&self, place: u64, journal: u64, wanted: Wanted) -> Taken {
+    pub(super) fn take(&self, place: u64, journal: u64, wanted: Wanted) -> RingBatch {
         let ring = self.content.lock();
-        let Some(offset) = place.checked_sub(ring.first) else { return Taken::Overtaken };
+        let Some(offset) = place.checked_sub(ring.first) else { return RingBatch::Overtaken };
         let end = match wanted {
             Wanted::All { .. } => ring.end(),
             Wanted::EntriesBefore(end) => end.min(ring.end()),
@@ -212,7 +212,7 @@ impl Ring {
         let (mut frames, mut next, mut newest) = (Vec::new(), place, journal);
         let offset = usize::try_from(offset).unwrap_or(usize::MAX);
         for event in ring.events.iter().skip(offset) {
-            if next >= end || frames.len() >= BATCH {
+            if next >= end || frames.len() >= MAX_BATCH {
                 break;
             }
             next += 1;
@@ -235,7 +235,7 @@ impl Ring {
                 Wanted::EntriesBefore(_) => {}
             }
         }
-        Taken::Events(frames, next, newest)
+        RingBatch::Events(frames, next, newest)
     }
 }
 
