@@ -55,8 +55,8 @@ fn findings(event: &FindingsEvent) -> String {
     let mut parts = vec![format!("errors {errors}, warnings {warnings}, silenced {silenced}")];
     let mut add = |word: &str, list: &[FindingChange], count: usize| {
         let names = list.iter().map(|finding| {
-            let objects: Vec<_> = finding.objects.iter().map(ToString::to_string).collect();
-            [&[finding.code.clone()], &*objects].concat().join(" ")
+            let objects = finding.objects.iter().map(ToString::to_string);
+            std::iter::once(finding.code.clone()).chain(objects).collect::<Vec<_>>().join(" ")
         });
         parts.extend((count > 0).then(|| few(word, names, count)));
     };

@@ -122,7 +122,7 @@ impl Cursor {
                             }
                         }
                         RingBatch::Overtaken => {
-                            self.phase = Phase::Locate(Instant::now() + CATCH_UP)
+                            self.phase = Phase::Locate(Instant::now() + CATCH_UP);
                         }
                     }
                 }

@@ -65,7 +65,7 @@ fn parse(frames: &[Bytes]) -> Vec<Got> {
         Got {
             id: field("id: "),
             kind: field("event: ").unwrap(),
-            number: data["sequence"].as_u64().or(data["n"].as_u64()),
+            number: data["sequence"].as_u64().or_else(|| data["n"].as_u64()),
         }
     };
     frames.iter().map(event).collect()
