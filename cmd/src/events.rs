@@ -28,7 +28,7 @@ pub(crate) async fn events(arguments: EventsArguments, output: Output) -> anyhow
             .events(&query, |event| {
                 written = print(&event, output);
                 is_cut = event.event == EventKind::Lagged.word();
-                newest = event.id.or(newest.take());
+                newest = event.id.or_else(|| newest.take());
                 matches!(written, Ok(true))
             })
             .await;

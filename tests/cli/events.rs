@@ -33,7 +33,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Reader<S> {
 
     /// Reads more. Returns whether the stream goes on.
     async fn read(&mut self) -> bool {
-        let mut bytes = [0; 16 << 10];
+        let mut bytes = vec![0; 16 << 10];
         match self.stream.read(&mut bytes).await {
             Ok(0) | Err(_) => false,
             Ok(count) => {

@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use ironmesh_catalog::{ObjectRef, Provider, ProxyId};
 use serde::{Deserialize, Serialize};
+use utoipa::IntoParams;
 
 use crate::ProviderStatus;
 
@@ -21,7 +22,7 @@ pub const MAX_EVENT_READERS: usize = 1_024;
 pub const MAX_EVENT_OBJECTS: usize = 100;
 
 /// What `/v1/events` is asked for.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub struct EventsQuery {
     /// The id of the last event that the reader has; `Last-Event-ID` without it. None begins now.

@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Extension, Request, State};
-use axum::http::{HeaderMap, Uri, header};
-use axum::response::{IntoResponse, Response};
+use axum::http::{HeaderMap, Uri};
 use bytes::Bytes;
 use hyper::body::Frame;
 use ironmesh_api::{EVENTS_PATH, EventsQuery, MAX_EVENT_READERS};
@@ -19,6 +18,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::error::InQuery;
 use super::network::NetworkClient;
+use super::openapi::EventStream;
 use super::principal::{Permission, Principal};
 use super::{ApiError, Shared};
 
@@ -64,7 +64,7 @@ pub(super) async fn events(
     Extension(readers): Extension<EventReaders>,
     InQuery(query): InQuery<EventsQuery>,
     request: Request,
-) -> Result<Response, ApiError> {
+) -> Result<EventStream, ApiError> {
     let busy = |_| {
         ApiError::Busy(format!(
             "{MAX_EVENT_READERS} readers of events are connected, which is the most: close some, or try again later"
@@ -86,9 +86,7 @@ pub(super) async fn events(
     });
     let (sender, receiver) = channel(1);
     tokio::spawn(send_events(cursor, credential, sender, place));
-    let headers =
-        [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
-    Ok((headers, Body::new(EventsBody(receiver))).into_response())
+    Ok(EventStream(Body::new(EventsBody(receiver))))
 }
 
 fn last_event_id(headers: &HeaderMap) -> Result<Option<String>, ApiError> {

@@ -11,7 +11,7 @@ mod tests;
 
 use std::sync::LazyLock;
 
-use axum::extract::{Extension, State};
+use axum::extract::{Extension, Request, State};
 use axum::handler::Handler;
 use axum::http::StatusCode;
 use utoipa::openapi::path::{Parameter as ParameterObject, ParameterIn};
@@ -20,7 +20,7 @@ use utoipa::openapi::{Content, Ref, RefOr};
 use utoipa::{IntoParams, PartialSchema, ToSchema};
 
 pub(super) use answers::{
-    Created, Document, OctetStream, OpenMetrics, ReadinessReport, WithCookie,
+    Created, Document, EventStream, OctetStream, OpenMetrics, ReadinessReport, WithCookie,
 };
 pub(super) use document::document;
 
@@ -133,6 +133,11 @@ impl<T> Input for Extension<T> {
 }
 
 impl Input for Principal {
+    fn describe(_: &mut Description) {}
+}
+
+/// For its headers and its client.
+impl Input for Request {
     fn describe(_: &mut Description) {}
 }
 

@@ -78,6 +78,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &["ironmesh finding silence IM0726 --object proxy:store-1 --for 2h --reason maintenance"],
     ),
     ("finding unsilence", &["ironmesh finding unsilence 0a1b2c3d"]),
+    ("events", &["ironmesh events", "ironmesh events --no-follow --output json"]),
     ("journal", &["ironmesh journal", "ironmesh journal --kind policy --follow"]),
     (
         "log level",

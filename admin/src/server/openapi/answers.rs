@@ -1,6 +1,6 @@
 //! The answers of handlers besides JSON with status 200.
 
-use axum::http::header::{CONTENT_TYPE, SET_COOKIE};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, SET_COOKIE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use utoipa::ToSchema;
@@ -105,6 +105,25 @@ impl Output for OctetStream {
             Content::new(None::<RefOr<Schema>>),
             Self::CONTENT_TYPE,
         ));
+    }
+}
+
+/// A stream of server-sent events.
+pub(in super::super) struct EventStream(pub(in super::super) axum::body::Body);
+
+impl EventStream {
+    const CONTENT_TYPE: &str = "text/event-stream";
+}
+
+impl IntoResponse for EventStream {
+    fn into_response(self) -> Response {
+        ([(CONTENT_TYPE, Self::CONTENT_TYPE), (CACHE_CONTROL, "no-store")], self.0).into_response()
+    }
+}
+
+impl Output for EventStream {
+    fn describe(description: &mut Description) {
+        description.respond_with_text(Self::CONTENT_TYPE);
     }
 }
 

@@ -68,6 +68,7 @@ pub(super) const SUMMARIES: &[(&str, &str)] = &[
     ("silences", "The stored silences"),
     ("silence_findings", "Silence findings for a while"),
     ("remove_silence", "Remove a silence"),
+    ("events", "The stream of events, or the stored ones with `follow=false`"),
     ("journal", "The entries of the journal"),
     ("export", "Export the mesh, sealed"),
 ];
