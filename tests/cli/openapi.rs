@@ -106,7 +106,11 @@ async fn answers_of_a_mesh_in_use_match_the_document() {
             .replace("{id}", "store-1")
             .replace("{namespace}/{name}", "default/store")
             .replace("{name}", "xds");
-        let query = if path == "/v1/explain" { format!("?{call}") } else { String::new() };
+        let query = match path.as_str() {
+            "/v1/explain" => format!("?{call}"),
+            "/v1/events" => "?follow=false".to_owned(),
+            _ => String::new(),
+        };
         let socket = UnixStream::connect(server.state().join("admin.sock")).await.unwrap();
         let mut connection = Http1Connection::over(socket).await.unwrap();
         let answer = connection.get(&format!("{target}{query}"), "ironmesh").await.unwrap();

@@ -5,10 +5,10 @@ import schemathesis
 
 @schemathesis.hook
 def before_call(context, case, kwargs):
-    # The stream goes on otherwise. It is a query that the case may not have, or have in a form that is rejected.
-    if case.operation.path == "/v1/events" and case.query.get("follow") in (None, True, "true"):
-        kwargs.setdefault("params", {})
-        case.query = {**(case.query or {}), "follow": "false"}
+    # The stream of events would not end.
+    query = case.query or {}
+    if case.operation.path == "/v1/events" and query.get("follow") in (None, True, "true"):
+        case.query = {**query, "follow": "false"}
     body = case.body
     if not isinstance(body, dict):
         return

@@ -122,8 +122,17 @@ impl IntoResponse for EventStream {
 }
 
 impl Output for EventStream {
+    /// The schema is that of one event.
     fn describe(description: &mut Description) {
-        description.respond_with_text(Self::CONTENT_TYPE);
+        let text = || ObjectBuilder::new().schema_type(Type::String);
+        let event = ObjectBuilder::new()
+            .schema_type(Type::Object)
+            .property("id", text())
+            .property("event", text())
+            .property("data", text())
+            .required("event")
+            .required("data");
+        description.respond(StatusCode::OK, Schema::from(event).into(), Self::CONTENT_TYPE);
     }
 }
 
