@@ -44,6 +44,9 @@ pub struct InvalidLogDirectives {
     problem: String,
 }
 
+/// What the targets of Ironmesh begin with.
+const OWN_TARGETS: &str = "ironmesh";
+
 impl FromStr for LogDirectives {
     type Err = InvalidLogDirectives;
 
@@ -74,6 +77,12 @@ impl FromStr for LogDirectives {
                 _ => word(of_target, &LEVELS),
             };
             let named = named.ok_or_else(|| invalid(format!("`{of_target}` is no level")))?;
+            let is_own = target.starts_with(OWN_TARGETS) || OWN_TARGETS.starts_with(target);
+            if named == "off" && is_own {
+                let problem =
+                    format!("`{target}=off` would hide errors of Ironmesh: use `{target}=error`");
+                return Err(invalid(problem));
+            }
             targets.push(format!(",{target}={named}"));
         }
         Ok(Self(format!("{}{}", level.unwrap_or(DEFAULT_LEVEL), targets.concat()).into()))

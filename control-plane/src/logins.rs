@@ -183,6 +183,14 @@ impl Logins {
         Ok(login)
     }
 
+    /// Shows a login that was just stored, also if the store cannot be read now.
+    fn show(&self, login: &Login) {
+        if let Err(error) = self.reread() {
+            tracing::warn!(error = chain(&error), "cannot read the logins after a change");
+            self.known.write().insert(login.id.clone(), login.clone());
+        }
+    }
+
     /// Adds a login, in place of those that ended long ago.
     fn add(&self, login: Login, now: Timestamp) -> Result<Login, ApiError> {
         for _ in 0..MAX_ATTEMPTS {
@@ -206,7 +214,7 @@ impl Logins {
             changes.extend(removals.changes);
             match self.table.store().commit(&changes) {
                 Ok(_) => {
-                    self.reread().map_err(|error| failed(&error))?;
+                    self.show(&login);
                     return Ok(login);
                 }
                 // Another control plane removes the same ones.
@@ -230,7 +238,7 @@ impl Logins {
             let change = RecordChange::put(&login, ExpectedVersion::Exactly(stored.version));
             match self.table.store().commit(&[change.map_err(|error| failed(&error))?]) {
                 Ok(_) => {
-                    self.reread().map_err(|error| failed(&error))?;
+                    self.show(&login);
                     return Ok(Some(login));
                 }
                 Err(RecordError::Conflict(_)) => {}

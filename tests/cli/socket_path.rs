@@ -20,11 +20,11 @@ fn overlong_socket_path_is_reported_with_length_and_limit() {
         assert_eq!((run.code, &*run.stdout), (1, ""), "{command:?} {run:?}");
         for part in [
             format!(
-                "the admin socket has {} bytes, and Linux allows 107",
+                "the path of a socket has {} bytes, and Linux allows 107",
                 socket.as_os_str().len()
             ),
             socket.display().to_string(),
-            "set `state` in the settings to a folder with a shorter path".to_owned(),
+            "set `state` in the settings, or `group_socket` if that is the socket, to a shorter path".to_owned(),
         ] {
             assert!(run.stderr.contains(&part), "{command:?}: no {part:?} in {}", run.stderr);
         }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Extension, Request, State};
-use axum::http::{HeaderValue, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use hyper::body::Incoming;
@@ -114,7 +114,9 @@ async fn authenticate(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let has_session = request.headers().contains_key(header::COOKIE);
+    // An ended session is no attack: the browser only does not know yet.
+    let is_session = !request.headers().contains_key(header::AUTHORIZATION)
+        && matches!(session_cookie::read(request.headers()), Ok(Some(_)));
     match client.principal(&*control_plane, &request) {
         Ok(None) => {}
         Ok(Some(principal)) => {
@@ -122,19 +124,26 @@ async fn authenticate(
         }
         Err(error) => {
             let is_credential = matches!(error, ApiError::Unauthenticated(_));
-            if is_credential {
+            if is_credential && !is_session {
                 client.charge("rejected credential");
             }
             tracing::info!(address = %client.address, reason = %error, "request to the operators' API rejected");
             let mut response = error.into_response();
-            // The next attempt needs a new connection, which a block of the source prevents.
-            let close = HeaderValue::from_static("close");
-            response.headers_mut().insert(header::CONNECTION, close);
-            if is_credential && has_session {
+            close(&mut response);
+            if is_credential && is_session {
                 response.headers_mut().insert(header::SET_COOKIE, session_cookie::REMOVED);
             }
             return response;
         }
     }
-    next.run(request).await
+    let mut response = next.run(request).await;
+    if response.status() == StatusCode::UNAUTHORIZED {
+        close(&mut response);
+    }
+    response
+}
+
+/// Ends the connection after this response: the next attempt needs a new one, which a block of the source prevents.
+fn close(response: &mut Response) {
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
 }

@@ -6,7 +6,7 @@
 mod tests;
 
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
@@ -25,8 +25,8 @@ pub enum BindError {
     },
     /// The folder of the socket for a group gives access to others, or to no group.
     #[error(
-        "the folder `{folder}` of `group_socket` has the mode {mode:o}: its group gets access, so it needs the setgid bit, and \
-         nothing for others: `install -d -m 2750 -o USER -g GROUP {folder}`, with the user of the control plane"
+        "the folder `{folder}` of `group_socket` has the mode {mode:o}: its group reads, so it needs the setgid bit, and \
+         neither writes by the group nor access for others: `install -d -m 2750 -o USER -g GROUP {folder}`, with the user of the control plane"
     )]
     Folder {
         /// The folder.
@@ -67,7 +67,7 @@ pub fn bind_group_socket(path: &Path) -> Result<UnixListener, BindError> {
     let folder = path.parent().unwrap_or_else(|| Path::new("/"));
     let metadata = fs_err::metadata(folder).map_err(system)?;
     let mode = metadata.mode() & 0o7777;
-    if !metadata.is_dir() || mode & 0o2000 == 0 || mode & 0o007 != 0 {
+    if !metadata.is_dir() || mode & 0o2000 == 0 || mode & 0o027 != 0 {
         return Err(BindError::Folder { folder: folder.to_owned(), mode });
     }
     // No lock belongs to this path.
@@ -79,9 +79,11 @@ pub fn bind_group_socket(path: &Path) -> Result<UnixListener, BindError> {
 
 fn bind(path: &Path, mode: u32) -> Result<UnixListener, BindError> {
     let bind = || {
-        match fs_err::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
+        match fs_err::symlink_metadata(path) {
+            Ok(found) if found.file_type().is_socket() => fs_err::remove_file(path)?,
+            Ok(_) => return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it is no socket")),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
         }
         let listener = UnixListener::bind(path)?;
         fs_err::set_permissions(path, std::fs::Permissions::from_mode(mode))?;

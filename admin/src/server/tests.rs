@@ -23,13 +23,10 @@ use tokio::time::Instant;
 
 use super::work_queues::{MAX_CONCURRENT_READS, MAX_LOCAL_READS};
 use super::*;
-use ironmesh_api::AuditView;
-use ironmesh_api::CertificateList;
-use ironmesh_api::JournalPage;
-use ironmesh_api::TrafficView;
 use ironmesh_api::{AcceptRemovalRequest, AcceptedRemoval};
 use ironmesh_api::{AcceptedEndpoints, EndpointList};
 use ironmesh_api::{Applied, ApplyRequest};
+use ironmesh_api::{AuditView, CertificateList, JournalPage, TrafficView};
 use ironmesh_api::{BootstrapRequest, BootstrapResponse};
 use ironmesh_api::{
     ChangedServices, CreatedTokens, RevokeTokenRequest, ServicesRequest, TokenList, TokenRequest,
@@ -39,9 +36,7 @@ use ironmesh_api::{ConvergenceView, WaitAnswer, WaitRequest};
 use ironmesh_api::{CordonChange, CordonRequest, CordonResult};
 use ironmesh_api::{FindingList, SilenceList, SilenceRequest, SilenceView};
 use ironmesh_api::{LogLevelRequest, LogLevelView};
-use ironmesh_api::{Plan, PlanRequest};
-use ironmesh_api::{ProxyConfig, ProxyDetail};
-use ironmesh_api::{ProxyPage, ProxyQuery};
+use ironmesh_api::{Plan, PlanRequest, ProxyConfig, ProxyDetail, ProxyPage, ProxyQuery};
 use ironmesh_api::{Readiness, RevisionList, RollbackRequest, RolledBack};
 use ironmesh_api::{RevokeRequest, RevokedProxies};
 

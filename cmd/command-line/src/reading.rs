@@ -11,7 +11,7 @@ use crate::{CertCommand, Cli, Command, OutputFormat, ProxyCommand, TokenCommand}
 
 /// What people who know other tools type, and the names that these commands have here.
 const SYNONYMS: [(&str, &[&str]); 22] = [
-    ("ls", &["list"]),
+    ("ls", &["list", "revisions"]),
     ("get", &["list", "show"]),
     ("describe", &["show"]),
     ("info", &["show"]),
@@ -31,7 +31,7 @@ const SYNONYMS: [(&str, &[&str]); 22] = [
     ("undo", &["rollback"]),
     ("start", &["serve", "run"]),
     ("login", &["ui"]),
-    ("logs", &["journal"]),
+    ("logs", &["log", "events", "journal"]),
     ("health", &["status"]),
 ];
 

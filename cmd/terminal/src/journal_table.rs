@@ -21,6 +21,9 @@ pub fn rows(entries: &[JournalEntry]) -> String {
     entries.iter().map(row).collect()
 }
 
+/// The origin of what the owner of the admin socket does there.
+const ADMIN_SOCKET: &str = "admin socket";
+
 fn row(entry: &JournalEntry) -> String {
     let (full_who, full_subject) = (who(&entry.who), subject(entry));
     let (who, subject) = (cut(&full_who, WHO), cut(&full_subject, SUBJECT));
@@ -33,8 +36,9 @@ fn row(entry: &JournalEntry) -> String {
         "{at:<20.0}  {who:<WHO$}  {what:<11}  {subject:<SUBJECT$}  {outcome}\n",
         what = what.word()
     );
-    // Users always come from the admin socket.
-    let origin = entry.origin.as_ref().filter(|_| !matches!(entry.who, Actor::User { .. }));
+    // Of the owner of the admin socket, only a session of a browser has an address.
+    let is_user = matches!(entry.who, Actor::User { .. });
+    let origin = entry.origin.as_ref().filter(|origin| !is_user || *origin != ADMIN_SOCKET);
     let details = [
         (who != full_who).then_some(full_who),
         (subject != full_subject).then_some(full_subject),

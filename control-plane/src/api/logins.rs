@@ -108,6 +108,14 @@ impl RunningControlPlane {
         principal: &Principal,
         request: &LinkRequest,
     ) -> Result<LoginLink, ApiError> {
+        // Otherwise a session, also a stolen one, would outlive its end and its revocation by its links.
+        if principal.session.is_some() {
+            return Err(ApiError::Forbidden(
+                "a session makes no login links: use `ironmesh ui` with a credential of an operator, or as the owner of the \
+                 admin socket"
+                    .to_owned(),
+            ));
+        }
         let user = match &principal.identity {
             Identity::User { uid } | Identity::LoggedInOwner { uid } => {
                 LoginUser::Owner { uid: *uid }

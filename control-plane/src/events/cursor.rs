@@ -44,8 +44,9 @@ pub(super) struct Cursor {
 enum Phase {
     /// It begins now.
     Begin,
-    /// It has entries, and its place in the ring is not known. Without entries in the ring, this time bounds its wait.
-    Locate(Instant),
+    /// It has entries, and its place in the ring is not known. Once it has newer entries than the ring, this time bounds its
+    /// wait for the ring.
+    Locate(Option<Instant>),
     /// It gets the entries before `end`, which it missed.
     Replay {
         place: u64,
@@ -75,7 +76,7 @@ impl Cursor {
             }
             Some(id) => match ring.place_after(id) {
                 Some(place) => (Phase::Live(place), id.journal),
-                None if with_journal => (Phase::Locate(Instant::now() + CATCH_UP), id.journal),
+                None if with_journal => (Phase::Locate(None), id.journal),
                 None => (Phase::Begin, 0),
             },
         };
@@ -100,6 +101,8 @@ impl Cursor {
                         }
                     }
                     Position::After => {
+                        let deadline = deadline.unwrap_or_else(|| Instant::now() + CATCH_UP);
+                        self.phase = Phase::Locate(Some(deadline));
                         if timeout_at(deadline, self.news.changed()).await.is_err() {
                             return Some(self.begin(&["/v1/journal"]));
                         }
@@ -122,7 +125,7 @@ impl Cursor {
                             }
                         }
                         RingBatch::Overtaken => {
-                            self.phase = Phase::Locate(Instant::now() + CATCH_UP);
+                            self.phase = Phase::Locate(None);
                         }
                     }
                 }

@@ -39,6 +39,9 @@ pub(crate) fn finding_key(finding: &FindingView) -> (String, FindingChange) {
     (finding.fingerprint.clone(), change)
 }
 
+/// The most objects of a finding in an event, so that an event stays small. `/v1/findings` has all.
+const OBJECTS_OF_A_FINDING: usize = 10;
+
 impl Observed {
     /// Adds the events of the change from `before`, one of each kind at most.
     pub(crate) fn publish_changes(&self, before: &Self, events: &Events) {
@@ -97,7 +100,11 @@ impl Observed {
             active.filter(|finding| !finding.silenced && finding.severity == severity).count()
         };
         let few = |all: &[&FindingChange]| {
-            all.iter().take(MAX_EVENT_OBJECTS).map(|&finding| finding.clone()).collect()
+            let few = all.iter().take(MAX_EVENT_OBJECTS).map(|&finding| FindingChange {
+                objects: finding.objects.iter().take(OBJECTS_OF_A_FINDING).cloned().collect(),
+                ..finding.clone()
+            });
+            few.collect()
         };
         (!changed.is_empty() || !cleared.is_empty()).then(|| FindingsEvent {
             errors: count("error"),

@@ -153,9 +153,14 @@ impl ChangeLog {
                 line!(is_info, change = open.id, proxies, nacked, duration_ms, "change ACKed");
                 return false;
             }
-            if age >= LATE && !std::mem::replace(&mut open.is_late, true) {
+            if age >= LATE && !open.is_late {
                 let is_late = |lag: Lag| !lag.is_nacked();
-                let mut late = laggards(convergence, open.kind, open.number, is_late);
+                let mut late = laggards(convergence, open.kind, open.number, is_late).peekable();
+                // The proxies that are not done may all lack an earlier change only, which has a line of its own.
+                if late.peek().is_none() {
+                    return true;
+                }
+                open.is_late = true;
                 let named: Vec<_> = late.by_ref().take(NAMED).map(|id| id.to_string()).collect();
                 let (named, others) = (named.join(","), late.count());
                 tracing::warn!(

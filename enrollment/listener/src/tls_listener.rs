@@ -218,7 +218,7 @@ impl<C: TlsCredentials> TlsListener<C> {
         if self.failures.lock().record(source, Instant::now()) {
             let block_seconds = self.limits.block.as_secs();
             tracing::warn!(
-                %source,
+                address = %source,
                 listener = self.name,
                 failures = self.limits.failures_per_minute,
                 last_failure = reason,

@@ -8,7 +8,7 @@ fn folder(mode: u32) -> tempfile::TempDir {
 
 #[tokio::test]
 async fn group_socket_needs_a_folder_of_its_group_alone() {
-    for mode in [0o2755, 0o2751, 0o2777, 0o750, 0o700] {
+    for mode in [0o2755, 0o2751, 0o2777, 0o2770, 0o750, 0o700] {
         let folder = folder(mode);
         let error = bind_group_socket(&folder.path().join("operators.sock")).unwrap_err();
         assert!(matches!(error, BindError::Folder { .. }), "{mode:o}: {error}");
@@ -29,6 +29,10 @@ async fn group_socket_needs_a_folder_of_its_group_alone() {
 async fn group_socket_replaces_that_of_a_dead_process_only() {
     let folder = folder(0o2750);
     let path = folder.path().join("operators.sock");
+    fs_err::write(&path, "a file of someone").unwrap();
+    assert!(matches!(bind_group_socket(&path), Err(BindError::System { .. })));
+    assert_eq!(fs_err::read_to_string(&path).unwrap(), "a file of someone");
+    fs_err::remove_file(&path).unwrap();
     let first = bind_group_socket(&path).unwrap();
     let second = bind_group_socket(&path);
     assert!(matches!(second, Err(BindError::InUse { .. })), "{second:?}");

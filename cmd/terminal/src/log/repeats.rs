@@ -30,7 +30,7 @@ const UNNAMED: u64 = 100;
 const MAX_TEXT: usize = 300;
 
 /// The fields that name a party. Of several, the first counts: a client is known by its certificate, an address is not.
-const PARTIES: [&str; 5] = ["client", "proxy", "source", "address", "uid"];
+const PARTIES: [&str; 4] = ["client", "proxy", "address", "uid"];
 
 /// What the targets of this workspace begin with.
 const OWN_TARGETS: &str = "ironmesh";

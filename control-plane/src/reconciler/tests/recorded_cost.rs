@@ -105,11 +105,11 @@ fn check(
 fn endpoint_change_does_not_exceed_its_recorded_counts() {
     let (from, to) = ("{ address = \"10.0.0.2\" }", "{ address = \"10.0.0.2\", weight = 3 }");
     // The endpoints, and the local cluster of the endpoint's proxy, which stays the same.
-    check(from, to, 2, (0, true), [348, 1388]);
+    check(from, to, 2, (0, true), [355, 1395]);
 }
 
 #[test]
 fn policy_edit_does_not_exceed_its_recorded_counts() {
     // The routes of the store, and the own resources of both of its proxies.
-    check("methods = [\"GET\"]", "methods = [\"PUT\"]", 7, (2, false), [668, 670]);
+    check("methods = [\"GET\"]", "methods = [\"PUT\"]", 7, (2, false), [672, 674]);
 }
