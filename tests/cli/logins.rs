@@ -123,10 +123,21 @@ async fn session_of_an_operator_ends_with_the_credential() {
     let mut browser = Browser::open(&server);
     assert_eq!(browser.log_in(&request).await.json()["user"], "operator ann");
     assert_eq!(browser.get("/v1/journal").await.status, 200);
-    // An operator's link has no higher role.
-    let more = browser.post("/v1/login-links", &json!({ "role": "admin" })).await;
+    // A session makes no links, and those of an operator have no higher role.
+    let by_session = browser.post("/v1/login-links", &json!({})).await;
+    assert_eq!(by_session.status, 403, "{}", by_session.text());
+    let bearer = format!("Bearer {}", request["token"].as_str().unwrap());
+    let links = async |body: Value| {
+        let host = server.loopback.socket(1, 15130).to_string();
+        let headers =
+            [("host", &*host), ("content-type", "application/json"), ("authorization", &*bearer)];
+        let body = serde_json::to_vec(&body).unwrap();
+        let mut connection = network(&server).await;
+        connection.send(Method::POST, "/v1/login-links", &headers, body).await.unwrap()
+    };
+    let more = links(json!({ "role": "admin" })).await;
     assert_eq!(more.status, 403, "{}", more.text());
-    let made = browser.post("/v1/login-links", &json!({})).await;
+    let made = links(json!({})).await;
     assert_eq!((made.status.as_u16(), &made.json()["role"]), (201, &json!("operator")));
 
     let mut leaving = Browser::open(&server);
