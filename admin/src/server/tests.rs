@@ -538,9 +538,9 @@ fn roles_have_what_the_reference_says() {
     };
     let reads = [Probe, ReadState, ReadPolicy, ReadJournal, ReadAccess];
     assert_eq!(allowed(Principal::local()), [Probe, ReadState]);
-    assert_eq!(allowed(principal(OperatorRole::Viewer, false)), [Probe, ReadState]);
+    assert_eq!(allowed(principal(OperatorRole::Viewer, false)), [Probe, ReadState, LogIn]);
     assert_eq!(allowed(Principal::member(None)), reads);
-    let operator = [&reads[..], &[ChangeMesh, ChangePolicy]].concat();
+    let operator = [&reads[..], &[LogIn, ChangeMesh, ChangePolicy]].concat();
     assert_eq!(allowed(principal(OperatorRole::Operator, false)), operator);
     assert_eq!(allowed(Principal::owner(None)), Permission::ALL);
 }
