@@ -74,7 +74,7 @@ fn parse(frames: &[Bytes]) -> Vec<Got> {
 /// All that a reader gets before it would wait.
 async fn read(cursor: &mut Cursor) -> Vec<Got> {
     let mut all = Vec::new();
-    // (A wait that is dropped loses nothing. The store is read on another thread.)
+    // A wait that is dropped loses nothing. The paused clock goes on only while nothing runs, and reads of the store count.
     while let Ok(Some(frames)) = timeout(Duration::from_millis(200), cursor.take()).await {
         all.extend(parse(&frames));
     }
@@ -94,7 +94,7 @@ fn numbers(events: &[Got]) -> Vec<u64> {
     entries.map(|event| event.number.unwrap()).collect()
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn reader_gets_a_reset_and_then_what_happens() {
     let folder = tempfile::tempdir().unwrap();
     let state = state(&folder);
@@ -109,7 +109,7 @@ async fn reader_gets_a_reset_and_then_what_happens() {
     assert_eq!((kinds(&got), numbers(&got)), (vec!["findings", "journal"], vec![4]));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn known_id_resumes_exactly_and_others_with_a_reset() {
     let folder = tempfile::tempdir().unwrap();
     let state = state(&folder);
@@ -134,7 +134,7 @@ async fn known_id_resumes_exactly_and_others_with_a_reset() {
     assert!(read(&mut cursor(&restarted, Some(reset), false, true)).await.is_empty());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn entries_that_left_the_ring_are_read_from_the_store() {
     let folder = tempfile::tempdir().unwrap();
     let state = state(&folder);
@@ -145,7 +145,7 @@ async fn entries_that_left_the_ring_are_read_from_the_store() {
     assert_eq!(got.last().unwrap().kind, "reset");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn overtaken_reader_gets_lagged_and_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let events = start(&state(&folder), 1, 10);
@@ -157,7 +157,7 @@ async fn overtaken_reader_gets_lagged_and_the_end() {
     assert!(cursor.take().await.is_none());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn reader_without_the_right_gets_no_entry() {
     let folder = tempfile::tempdir().unwrap();
     let state = state(&folder);
@@ -306,7 +306,7 @@ async fn random_run(steps: Vec<Step>) {
     assert_eq!(received, expected);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn changed_states_are_one_event_of_each_kind() {
     let folder = tempfile::tempdir().unwrap();
     let events = start(&state(&folder), 1, 100);

@@ -94,7 +94,7 @@ fn revoked_links_and_sessions_are_rejected_at_once() {
 }
 
 #[test]
-fn one_user_cannot_take_the_places_of_others() {
+fn logins_of_one_user_are_bounded() {
     let folder = tempfile::tempdir().unwrap();
     let logins = open(&store(&folder));
     let now = start();
