@@ -50,7 +50,7 @@ demo: envoy ## The bookstore on this machine, with real Envoys, until Ctrl-C; al
 	@ENVOY_BIN="$${ENVOY_BIN:-$(CURDIR)/.tools/envoy}" "$(IRONMESH_BIN)" demo $(ARGS)
 
 # `cargo test` does not build the binary for the tests of other packages: they would run a stale one
-# or none. Without Envoy, etcd, Consul, Prometheus, schemathesis or Debian their tests are skipped, or fail with CI=true.
+# or none. Without Envoy, etcd, Consul, Prometheus, schemathesis, Chromium or Debian their tests are skipped, or fail with CI=true.
 # The package is for the systemd hosts. xtask runs the suites in parallel, because most of them wait most of the time.
 test: prerequisites ## All tests, also those on real Envoys, etcd, Consul, Prometheus, schemathesis and, as root, systemd hosts (fetched once); ARGS=NAME selects some
 	@scripts/get-envoy.sh || { [ "$(CI)" != true ] && echo "make test: continuing without Envoy; its tests are skipped" >&2; }

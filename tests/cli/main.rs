@@ -40,6 +40,7 @@ mod json;
 mod json_log;
 mod log_floods;
 mod log_level;
+mod login_page;
 mod logins;
 mod metrics;
 mod open_files;

@@ -59,6 +59,15 @@ pub fn require_schemathesis() -> Option<PathBuf> {
     require("SCHEMATHESIS_BIN", fetched, "`scripts/get-schemathesis.sh` fetches it")
 }
 
+/// The path of Chromium, whose driver is installed too; `None` as in [`Programs::find`].
+pub fn require_chromium() -> Option<PathBuf> {
+    let remedy = "install the packages chromium and chromium-driver";
+    if Command::new("chromedriver").arg("--version").output().is_err() {
+        return skip(&format!("the driver of Chromium is missing; {remedy}"));
+    }
+    require("CHROMIUM_BIN", PathBuf::from("/usr/bin/chromium"), remedy)
+}
+
 /// The folder of gRPC's Python client; `None` as in [`Programs::find`].
 pub fn require_grpcio() -> Option<PathBuf> {
     let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/grpcio");
