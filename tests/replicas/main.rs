@@ -14,6 +14,7 @@ mod load;
 mod machine;
 mod moves;
 mod notes;
+mod operators;
 mod outages;
 mod replicas;
 mod reports;

@@ -66,6 +66,8 @@ impl Replicas {
             (0..count).map(|_| Mesh::prepare(settings, &programs, &[("p.toml", policy)])).collect();
         let addresses: Vec<SocketAddr> = all.iter().map(Mesh::xds).collect();
         for (number, mesh) in all.iter().enumerate() {
+            // The last table is `[listen]`.
+            mesh.add_settings(&format!("api = \"{}\"", api(mesh)));
             mesh.add_settings(&etcd.store_settings());
             mesh.advertise(&advertised(&addresses, number));
         }
@@ -91,6 +93,11 @@ impl Replicas {
     pub(crate) async fn enroll(&self, replica: usize, service: &str, host: u8) -> PathBuf {
         self.all[replica].bootstrap(&ProxyOptions::new(service, host)).await
     }
+}
+
+/// The address of the listener for operators.
+pub(crate) fn api(mesh: &Mesh) -> SocketAddr {
+    mesh.loopback().socket(1, 15130)
 }
 
 /// The file of the key-encryption key.
