@@ -45,6 +45,7 @@ mod logins;
 mod metrics;
 mod open_files;
 mod openapi;
+mod operator_abuse;
 mod operators;
 mod permissions;
 mod plan;

@@ -32,7 +32,8 @@ pub(crate) async fn start() -> Option<(Server, Child)> {
     Some((server, child))
 }
 
-fn api(server: &Server) -> SocketAddr {
+/// The address of the listener for operators.
+pub(crate) fn api(server: &Server) -> SocketAddr {
     server.loopback.socket(1, 15130)
 }
 
@@ -91,10 +92,15 @@ pub(crate) fn token_text(server: &Server, name: &str, role: &str, expires: &str)
     credential(server, name)["token"].as_str().unwrap().to_owned()
 }
 
+/// The roots of the mesh. Operator root has a credential.
+pub(crate) fn roots(server: &Server) -> String {
+    credential(server, "root")["roots"].as_str().unwrap().to_owned()
+}
+
 /// The same as a stream of bytes.
 pub(crate) async fn network_stream(server: &Server) -> TlsStream<TcpStream> {
-    let roots = credential(server, "root")["roots"].as_str().unwrap().to_owned();
     let stream = TcpStream::connect(api(server)).await.unwrap();
+    let roots = roots(server);
     connect_over(stream, "control-plane.internal", &["http/1.1"], None, &roots).await.unwrap()
 }
 
@@ -108,8 +114,7 @@ async fn connect(
     server: &Server,
     identity: &Identity,
 ) -> anyhow::Result<(Http1Connection, Vec<(String, String)>)> {
-    let address = server.loopback.socket(1, 15130);
-    let roots = credential(server, "root")["roots"].as_str().unwrap().to_owned();
+    let (address, roots) = (api(server), roots(server));
     let pair = match identity {
         Identity::Certificate { chain, key } => Some((chain.as_str(), key.as_str())),
         _ => None,

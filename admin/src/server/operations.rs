@@ -11,6 +11,7 @@ use axum::http::{Method, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{MethodFilter, on};
+use hyper::body::Body as _;
 use tokio::time::timeout;
 
 use super::error::{no_such_method, no_such_path};
@@ -115,6 +116,13 @@ async fn authorize(
         if !principal.may(permission) {
             return Err(ApiError::Forbidden(principal.rejection(permission, id)));
         }
+    }
+    // A client that announces too much would else keep its place until its time is over.
+    if request.body().size_hint().lower() > max_body as u64 {
+        return Err(ApiError::Http {
+            status: StatusCode::PAYLOAD_TOO_LARGE,
+            message: format!("the body of `{id}` may have {max_body} bytes at most"),
+        });
     }
     // Before the body is read: many large ones would fill the memory.
     let _large = if max_body > MAX_BODY { Some(WorkQueues::large_body(&request)?) } else { None };
