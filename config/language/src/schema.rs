@@ -76,7 +76,7 @@ pub struct Key {
 impl Key {
     /// Whether its table needs it or another such key.
     fn is_one_required(&self) -> bool {
-        matches!(self.left_out, WhenOmitted::OneRequired)
+        matches!(self.left_out, WhenOmitted::OneRequired | WhenOmitted::ExactlyOneRequired)
     }
 }
 
@@ -87,6 +87,8 @@ pub enum WhenOmitted {
     Required,
     /// At least one of the keys of the table with this value is required.
     OneRequired,
+    /// Exactly one of the keys of the table with this value is required.
+    ExactlyOneRequired,
     /// This text is the default.
     Text(&'static str),
     /// This number is the default.

@@ -32,13 +32,14 @@ fn objects(kind: &Kind) -> Value {
 
 fn table(shape: &Shape) -> Value {
     let mut properties = Map::new();
-    let (mut required, mut one_of) = (Vec::new(), Vec::new());
+    let (mut required, mut any_of, mut one_of) = (Vec::new(), Vec::new(), Vec::new());
     for key in shape.keys {
         let mut value = form(&key.form);
         let mut about = key.about.to_owned();
         match key.left_out {
             WhenOmitted::Required => required.push(key.name),
-            WhenOmitted::OneRequired => one_of.push(json!({ "required": [key.name] })),
+            WhenOmitted::OneRequired => any_of.push(json!({ "required": [key.name] })),
+            WhenOmitted::ExactlyOneRequired => one_of.push(json!({ "required": [key.name] })),
             WhenOmitted::Text(text) => value = with(value, "default", json!(text)),
             WhenOmitted::Number(number) => value = with(value, "default", json!(number)),
             // Writing to a string does not fail.
@@ -53,7 +54,8 @@ fn table(shape: &Shape) -> Value {
         "properties": properties,
         "additionalProperties": false,
     });
-    let table = if one_of.is_empty() { table } else { with(table, "anyOf", json!(one_of)) };
+    let table = if any_of.is_empty() { table } else { with(table, "anyOf", json!(any_of)) };
+    let table = if one_of.is_empty() { table } else { with(table, "oneOf", json!(one_of)) };
     // Draft 4 takes no empty list here.
     if required.is_empty() { table } else { with(table, "required", json!(required)) }
 }

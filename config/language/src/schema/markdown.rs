@@ -62,19 +62,22 @@ fn rows(
 fn default(left_out: &WhenOmitted) -> String {
     match left_out {
         WhenOmitted::Required => "**required**".to_owned(),
-        WhenOmitted::OneRequired => "optional".to_owned(),
+        WhenOmitted::OneRequired | WhenOmitted::ExactlyOneRequired => "optional".to_owned(),
         WhenOmitted::Text(text) => format!("`{text}`"),
         WhenOmitted::Number(number) => format!("`{number}`"),
         WhenOmitted::Means(words) => (*words).to_owned(),
     }
 }
 
-/// The sentence that names the keys of which a table needs at least one.
+/// The sentence that names the keys of which a table needs one.
 fn required_alternatives(shape: &Shape) -> Option<String> {
     let keys = shape.keys.iter().filter(|key| key.is_one_required());
     let names: Vec<String> = keys.map(|key| format!("`{}`", key.name)).collect();
     let (last, others) = names.split_last()?;
-    Some(format!("At least one of {} and {last} is required.", others.join(", ")))
+    let is_exact =
+        shape.keys.iter().any(|key| matches!(key.left_out, WhenOmitted::ExactlyOneRequired));
+    let count = if is_exact { "Exactly" } else { "At least" };
+    Some(format!("{count} one of {} and {last} is required.", others.join(", ")))
 }
 
 /// The table of a form, if it has one, and the separator between its key and the keys in it.

@@ -82,6 +82,7 @@ fn json_schema_rejects_malformed_policy() {
         "endpoints = {}",
         "endpoints = { static = [] }",
         "endpoints = { static = [{ address = \"10.0.0.1\", labels = {} }] }",
+        "health = { http = { path = \"/\" }, tcp = {} }",
         "[[servcie]]",
         "[traffic_target]",
         "[[http_route_group]]\nname = \"b\"\nmatches = []",
