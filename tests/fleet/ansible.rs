@@ -28,6 +28,9 @@ const BUYER: u8 = 5;
 /// The local port of the bookstore on the host of the buyer.
 const STORE_PORT: u16 = 14001;
 
+/// The port of the API for operators on other machines.
+const API_PORT: u16 = 15130;
+
 /// Longer than each play takes, on any machine.
 const LONGEST_PLAY: Duration = Duration::from_secs(600);
 
@@ -58,6 +61,8 @@ impl Programs {
             "ironmesh_clock_check": "warn",
             "ironmesh_machine_access_log_dir": "/var/log/ironmesh-agent",
             "ironmesh_upgrade_serial": [1, "100%"],
+            "ironmesh_control_plane_api_port": API_PORT,
+            "ironmesh_control_plane_operator_group": "operators",
         })
     }
 }
@@ -111,6 +116,7 @@ async fn playbooks_build_change_and_remove_a_mesh() {
     let built = controller.play_and_dump("site").await;
     wait_for_books(fleet.guest(BUYER)).await;
     assert_no_secret(&fleet, &built.text).await;
+    assert_access_of_operators(&fleet).await;
     controller.play("site", &[]).await.assert_unchanged();
 
     let load = Load::start(fleet.guest(BUYER), STORE_PORT, "/books/1").await;
@@ -125,6 +131,7 @@ async fn playbooks_build_change_and_remove_a_mesh() {
         load.finish().await.assert_undisturbed();
         wait_for_books(fleet.guest(BUYER)).await;
     }
+    assert_access_of_operators(&fleet).await;
     // The copy of the policy of a release that was interrupted.
     fleet.guest(CONTROL_PLANE).run("! ls -d /var/tmp/ironmesh-policy-*").await;
 
@@ -197,6 +204,30 @@ fn assert_same_files(before: &str, after: &str) {
     let removed: Vec<_> = before.difference(&after).collect();
     let added: Vec<_> = after.difference(&before).collect();
     assert!(removed.is_empty() && added.is_empty(), "removed: {removed:#?}\nadded: {added:#?}");
+}
+
+/// Members of the group read by its socket, and change nothing; others do not read. The API of the network asks for a
+/// credential.
+async fn assert_access_of_operators(fleet: &Fleet) {
+    let control_plane = fleet.guest(CONTROL_PLANE);
+    let add_users =
+        "id member || useradd --groups operators member; id stranger || useradd stranger";
+    control_plane.run(add_users).await;
+    let as_user = |user: &str, command: &str| format!("runuser --user {user} -- {command}");
+    control_plane.run(&as_user("member", "ironmesh proxy list | grep --quiet store")).await;
+    let ends = |command: String, text: &'static str| async move {
+        let output = control_plane.try_run(&command).await;
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && stderr.contains(text), "{command}: {stderr}");
+    };
+    ends(as_user("member", "ironmesh proxy token --service shop/store"), "this socket only reads")
+        .await;
+    ends(as_user("stranger", "ironmesh journal"), "may not use it").await;
+    let request = format!(
+        "{CURL} --insecure --output /dev/null --write-out '%{{http_code}}' https://{}:{API_PORT}/v1/proxies",
+        control_plane.address()
+    );
+    assert_eq!(fleet.guest(BUYER).run(&request).await, "401");
 }
 
 /// Fails if the output of a play has a token or a key.
