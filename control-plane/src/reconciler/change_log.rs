@@ -10,7 +10,7 @@ use super::convergence::{Convergence, Generations, Kind, Lag};
 /// When the log names the proxies that have not ACKed a change: each wait for an ACK ends by then.
 const LATE: Duration = Duration::from_secs(15);
 
-/// The most changes of a kind that have lines of their own until they are ACKed. Further ones end with these.
+/// The most changes of a kind whose end is awaited. A further one supersedes the oldest.
 const MAX_OPEN: usize = 16;
 
 /// The most proxies that a line names.
@@ -128,9 +128,13 @@ impl ChangeLog {
 
     fn open(&mut self, change: OpenChange, inputs: &str) {
         line!(change.is_info, change = change.id, inputs, "change found");
-        if self.open.iter().filter(|open| open.kind == change.kind).count() < MAX_OPEN {
-            self.open.push(change);
+        let is_of_kind = |open: &OpenChange| open.kind == change.kind;
+        if self.open.iter().filter(|open| is_of_kind(open)).count() >= MAX_OPEN {
+            if let Some(oldest) = self.open.iter().position(is_of_kind) {
+                self.open.remove(oldest).supersede(&change);
+            }
         }
+        self.open.push(change);
     }
 
     /// Notes to how many proxies a pass has published what it found.
@@ -145,8 +149,8 @@ impl ChangeLog {
     pub(super) fn end_pass(&mut self, convergence: &Convergence, now: Instant) {
         self.open.retain_mut(|open| {
             let age = now - open.found_at;
-            if convergence.durations().pending(open.kind) == 0 {
-                let duration_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+            if !convergence.durations().is_pending(open.kind, open.number) {
+                let duration_ms = milliseconds(age);
                 let proxies = open.proxies.unwrap_or_default();
                 let nacking = laggards(convergence, open.kind, open.number, Lag::is_nacked);
                 let (nacked, is_info) = (nacking.count(), open.is_info);
@@ -155,11 +159,7 @@ impl ChangeLog {
             }
             if age >= LATE && !open.is_late {
                 let is_late = |lag: Lag| !lag.is_nacked();
-                let mut late = laggards(convergence, open.kind, open.number, is_late).peekable();
-                // The proxies that are not done may all lack an earlier change only, which has a line of its own.
-                if late.peek().is_none() {
-                    return true;
-                }
+                let mut late = laggards(convergence, open.kind, open.number, is_late);
                 open.is_late = true;
                 let named: Vec<_> = late.by_ref().take(NAMED).map(|id| id.to_string()).collect();
                 let (named, others) = (named.join(","), late.count());
@@ -177,13 +177,26 @@ impl ChangeLog {
     }
 }
 
+impl OpenChange {
+    /// Ends it before it is ACKed, because `newest` is one more than the log follows.
+    fn supersede(self, newest: &Self) {
+        let duration_ms = milliseconds(newest.found_at - self.found_at);
+        let (proxies, by) = (self.proxies.unwrap_or_default(), &newest.id);
+        line!(self.is_info, change = self.id, proxies, by, duration_ms, "change superseded");
+    }
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// The id of a change of policy. It is the same in all control planes.
 pub(crate) fn policy_change(revision: &PolicyRevision) -> String {
     let text = &*revision.0;
     format!("policy-{}", text.get(..REVISION).unwrap_or(text))
 }
 
-/// The proxies that have not ACKed a change, or a later one of its kind, for such a reason.
+/// The connected proxies that a change reached, and that have not ACKed it for such a reason.
 fn laggards(
     convergence: &Convergence,
     kind: Kind,
@@ -193,7 +206,7 @@ fn laggards(
     let pending = convergence
         .laggards()
         .iter()
-        .filter(move |(_, laggard)| kind.of(laggard.pending) >= number && is_such(laggard.lag));
+        .filter(move |(_, laggard)| laggard.lacks(kind, number) && is_such(laggard.lag));
     pending.map(|(id, _)| *id)
 }
 

@@ -43,6 +43,17 @@ impl Generations {
         }
     }
 
+    /// These numbers, and those of `other` for the kinds without one.
+    fn or(self, other: Self) -> Self {
+        let or = |number: u64, other: u64| if number > 0 { number } else { other };
+        Self {
+            policy: or(self.policy, other.policy),
+            endpoints: or(self.endpoints, other.endpoints),
+            certificates: or(self.certificates, other.certificates),
+            leaves: or(self.leaves, other.leaves),
+        }
+    }
+
     fn max(self, other: Self) -> Self {
         Self {
             policy: self.policy.max(other.policy),
@@ -94,6 +105,15 @@ pub(crate) struct Laggard {
     pub(crate) pending: Generations,
     /// Those of them that reached it while it was connected: how long they take is measured.
     pub(super) measured: Generations,
+    /// The first changes that reached it while it was connected, and that it has not answered; 0 for none of the kind.
+    pub(super) first: Generations,
+}
+
+impl Laggard {
+    /// Whether it may lack this change of a kind, which reached it while it was connected.
+    pub(super) fn lacks(&self, kind: Kind, number: u64) -> bool {
+        (kind.of(self.first)..=kind.of(self.measured)).contains(&number)
+    }
 }
 
 /// A proxy that was connected and is not.
@@ -270,13 +290,19 @@ impl Convergence {
             },
             pending: Generations::default(),
             measured: Generations::default(),
+            first: Generations::default(),
         });
+        let has_answered = laggard.lag.is_nacked();
         laggard.lag = lag;
         match effect {
             Effect::None => {}
             Effect::Changed => {
-                laggard.pending = laggard.pending.max(generations.since(before));
-                laggard.measured = laggard.measured.max(generations.since(before));
+                let news = generations.since(before);
+                laggard.pending = laggard.pending.max(news);
+                laggard.measured = laggard.measured.max(news);
+                let first = laggard.first;
+                // A NACK has answered the changes before.
+                laggard.first = if has_answered { news.or(first) } else { first.or(news) };
             }
             // What has changed while it was away is not known.
             Effect::Connected => laggard.pending = generations,

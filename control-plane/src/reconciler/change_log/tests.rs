@@ -196,17 +196,87 @@ fn nack_answers_a_change_and_is_counted() {
 #[test]
 fn overlapping_changes_end_together_and_are_bounded() {
     Mesh::run(|mesh| {
-        for number in 1..=MAX_OPEN as u64 + 5 {
+        let inputs = ChangedInputs { health: true, ..NO_INPUT };
+        for number in 1..=MAX_OPEN as u64 {
+            mesh.generations.endpoints = number;
+            mesh.pass(inputs, &[(1, Effect::Changed, UPDATING)]);
+        }
+        mesh.lines();
+        // One more than the log follows ends the oldest, and is followed to its own end.
+        mesh.generations.endpoints += 1;
+        mesh.pass(inputs, &[(1, Effect::Changed, UPDATING)]);
+        let superseded =
+            "DEBUG change superseded change=\"endpoints-ff-1\" proxies=1 by=\"endpoints-ff-17\"";
+        assert!(mesh.lines().iter().any(|line| line == superseded));
+        assert_eq!(mesh.log.open.len(), MAX_OPEN);
+        mesh.pass(NO_INPUT, &[(1, Effect::None, None)]);
+        let lines = mesh.lines();
+        assert_eq!(lines.len(), MAX_OPEN);
+        for (line, number) in lines.iter().zip(2..) {
+            let start = format!("DEBUG change ACKed change=\"endpoints-ff-{number}\"");
+            assert!(line.starts_with(&start), "{lines:#?}");
+        }
+        assert!(mesh.log.open.is_empty());
+    });
+}
+
+#[test]
+fn change_is_not_superseded_by_those_of_another_kind() {
+    Mesh::run(|mesh| {
+        mesh.generations.policy = 1;
+        mesh.pass(NO_INPUT, &[(1, Effect::Changed, UPDATING)]);
+        for number in 1..=MAX_OPEN as u64 + 3 {
             mesh.generations.endpoints = number;
             let inputs = ChangedInputs { health: true, ..NO_INPUT };
             mesh.pass(inputs, &[(1, Effect::Changed, UPDATING)]);
         }
-        assert_eq!(mesh.log.open.len(), MAX_OPEN);
+        let policy = mesh.log.open.iter().filter(|open| open.kind == Kind::Policy);
+        assert_eq!((policy.count(), mesh.log.open.len()), (1, MAX_OPEN + 1));
+    });
+}
+
+#[test]
+fn laggard_of_an_earlier_change_does_not_delay_a_later_one() {
+    Mesh::run(|mesh| {
+        mesh.generations.policy = 1;
+        mesh.pass(NO_INPUT, &[(1, Effect::Changed, UPDATING)]);
         mesh.lines();
+        // The frozen proxy 1 is not touched by these.
+        for policy in 2..=4 {
+            mesh.generations.policy = policy;
+            mesh.pass(NO_INPUT, &[(2, Effect::Changed, UPDATING), (1, Effect::None, UPDATING)]);
+            mesh.pass(NO_INPUT, &[(2, Effect::None, None)]);
+            let last = mesh.lines().pop().unwrap();
+            assert!(
+                last.contains("change ACKed") && last.ends_with("proxies=1 nacked=0"),
+                "{last}"
+            );
+        }
+        assert_eq!(mesh.log.open.len(), 1);
+        // Nor does a later change delay the earlier one.
+        mesh.generations.policy = 5;
+        mesh.pass(NO_INPUT, &[(2, Effect::Changed, UPDATING), (1, Effect::None, None)]);
+        assert!(mesh.lines().last().unwrap().contains("change ACKed"));
+        assert_eq!(mesh.log.open.len(), 1);
+    });
+}
+
+#[test]
+fn change_after_a_nack_is_pending_by_itself() {
+    Mesh::run(|mesh| {
+        mesh.generations.policy = 1;
+        mesh.pass(NO_INPUT, &[(1, Effect::Changed, Some(Lag::Nacked))]);
+        mesh.generations.policy = 2;
+        mesh.pass(
+            NO_INPUT,
+            &[(2, Effect::Changed, UPDATING), (1, Effect::None, Some(Lag::Nacked))],
+        );
+        mesh.generations.policy = 3;
+        mesh.pass(NO_INPUT, &[(1, Effect::Changed, UPDATING), (2, Effect::None, UPDATING)]);
+        mesh.lines();
+        mesh.pass(NO_INPUT, &[(2, Effect::None, None)]);
+        assert_eq!(mesh.lines().len(), 1, "the second, which proxy 1 does not lack");
         mesh.pass(NO_INPUT, &[(1, Effect::None, None)]);
-        let lines = mesh.lines();
-        assert_eq!(lines.len(), MAX_OPEN);
-        assert!(lines[15].contains("\"endpoints-ff-16\""), "{lines:#?}");
-        assert!(mesh.log.open.is_empty());
+        assert_eq!(mesh.lines().len(), 1, "the third");
     });
 }

@@ -4,6 +4,7 @@
 //! Changes of one kind that overlap count as one, from the first of them to the last answer. Proxies that disconnect
 //! meanwhile do not count, nor does what a proxy receives because it connects.
 
+use imbl::OrdMap;
 use prometheus_client::metrics::histogram::Histogram;
 use tokio::time::Instant;
 
@@ -52,8 +53,9 @@ pub(crate) struct Durations {
 pub(super) struct KindDurations {
     pub(super) kind: Kind,
     histogram: Histogram,
-    /// The count of proxies that have not ACKed a change of the kind.
-    pending: usize,
+    /// The first and the last change of the kind that a proxy has not answered, with the count of such proxies: few pairs,
+    /// because a change touches many proxies.
+    pending: OrdMap<(u64, u64), usize>,
     /// When the first change that is not over was found.
     pub(super) since: Option<Instant>,
 }
@@ -62,7 +64,7 @@ impl Default for Durations {
     fn default() -> Self {
         let kinds = Kind::ALL.map(|kind| {
             let histogram = Histogram::new(BOUNDS);
-            KindDurations { kind, histogram, pending: 0, since: None }
+            KindDurations { kind, histogram, pending: OrdMap::new(), since: None }
         });
         Self { kinds }
     }
@@ -74,31 +76,42 @@ impl Durations {
         self.kinds.iter().map(|one| (one.kind, &one.histogram))
     }
 
-    /// How many connected proxies have not answered a change of a kind.
-    pub(crate) fn pending(&self, kind: Kind) -> usize {
-        self.kinds.iter().filter(|one| one.kind == kind).map(|one| one.pending).sum()
+    /// Whether a connected proxy has not answered this change of a kind. Of a proxy that has not answered several, those
+    /// between the first and the last count too: which of them touched it is not kept.
+    pub(crate) fn is_pending(&self, kind: Kind, number: u64) -> bool {
+        let mut pending =
+            self.kinds.iter().filter(|one| one.kind == kind).flat_map(|one| &one.pending);
+        pending.any(|((first, last), _)| (*first..=*last).contains(&number))
     }
 
     /// Notes that the entry of a proxy is replaced.
     pub(super) fn replace(&mut self, old: Option<&Laggard>, new: Option<&Laggard>, now: Instant) {
         for one in &mut self.kinds {
             // A NACK answers the change, and may last for days.
-            let is_pending =
-                |laggard: &Laggard| one.kind.of(laggard.measured) > 0 && !laggard.lag.is_nacked();
-            match (old.is_some_and(is_pending), new.is_some_and(is_pending)) {
-                (false, true) => {
-                    one.pending += 1;
-                    one.since.get_or_insert(now);
-                }
-                (true, false) => one.pending = one.pending.saturating_sub(1),
-                _ => {}
+            let pending = |laggard: &Laggard| {
+                let (first, last) = (one.kind.of(laggard.first), one.kind.of(laggard.measured));
+                (last > 0 && !laggard.lag.is_nacked()).then_some((first, last))
+            };
+            let (old, new) = (old.and_then(pending), new.and_then(pending));
+            if old == new {
+                continue;
+            }
+            if let Some(changes) = old {
+                one.pending = one.pending.alter(
+                    |count| count.filter(|count| *count > 1).map(|count| count - 1),
+                    changes,
+                );
+            }
+            if let Some(changes) = new {
+                *one.pending.entry(changes).or_insert(0) += 1;
+                one.since.get_or_insert(now);
             }
         }
     }
 
     /// Observes the changes that are over at the end of a pass.
     pub(super) fn end_pass(&mut self, now: Instant) {
-        for one in self.kinds.iter_mut().filter(|one| one.pending == 0) {
+        for one in self.kinds.iter_mut().filter(|one| one.pending.is_empty()) {
             if let Some(since) = one.since.take() {
                 one.histogram.observe((now - since).as_secs_f64());
             }
