@@ -124,6 +124,12 @@ pub trait RecordStore: fmt::Debug + Send + Sync {
     /// Makes all changes durably, or none. A key occurs once at most. Returns the version of all written records.
     fn commit(&self, changes: &[RecordChange]) -> Result<RecordVersion, RecordError>;
 
+    /// Waits until reads show all commits that were made before this call, also by other processes. A store of one process
+    /// always does.
+    fn catch_up(&self) -> Result<(), RecordError> {
+        Ok(())
+    }
+
     /// Watches a table: first its current state, then what changes.
     fn watch(&self, table: TableName) -> Result<RecordWatch, RecordError>;
 

@@ -125,6 +125,23 @@ async fn state_of_a_mesh_is_sealed_and_survives_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn store_that_catches_up_has_earlier_commits_of_others() {
+    let Some(mut etcd) = Etcd::start().await else { return };
+    let key = Key::new();
+    key.init(&etcd);
+    let (one, other) = (key.open(etcd.endpoint(0)), key.open(etcd.endpoint(0)));
+    // Its watch alone is often later than this.
+    for number in 0..200 {
+        put(&one, "a", &number.to_string()).unwrap();
+        block_in_place(|| other.catch_up()).unwrap();
+        assert_eq!(value(&other, "a"), Some(number.to_string()));
+    }
+    etcd.kill(0).await;
+    let error = block_in_place(|| other.catch_up()).unwrap_err();
+    assert!(matches!(error, RecordError::Unavailable(_)), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn commits_of_two_stores_conflict_by_version_and_reach_both() {
     let Some(etcd) = Etcd::start().await else { return };
     let key = Key::new();

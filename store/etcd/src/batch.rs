@@ -23,7 +23,7 @@ pub(crate) const MAX_BYTES: usize = 1024 * 1024;
 /// What sealing adds to a value, at most.
 const SEAL: usize = 64;
 
-/// A commit that a caller waits for.
+/// A commit that a caller waits for. Without changes, the caller waits for a mirror that has all earlier commits.
 #[derive(Debug)]
 pub(crate) struct Request<R> {
     pub(crate) changes: Vec<RecordChange>,
@@ -31,10 +31,11 @@ pub(crate) struct Request<R> {
     pub(crate) reply: R,
 }
 
-/// Requests of one transaction, and those that conflict with the mirror.
+/// Requests of one transaction, and those that a current mirror answers.
 #[derive(Debug)]
 pub(crate) struct Batch<R> {
     pub(crate) accepted: Vec<Request<R>>,
+    /// The requests that conflict with the mirror, and with an empty list those without changes.
     pub(crate) conflicts: Vec<(Request<R>, Vec<RecordAddress>)>,
     /// None if there is nothing to write.
     pub(crate) commit: Option<PreparedCommit>,
@@ -125,7 +126,7 @@ pub(crate) fn batch<R>(
         }
         let Some(request) = queue.pop_front() else { break };
         let found = request.conflicts(mirror);
-        if !found.is_empty() {
+        if !found.is_empty() || request.changes.is_empty() {
             conflicts.push((request, found));
             continue;
         }

@@ -66,7 +66,7 @@ impl Worker {
         }
     }
 
-    /// Answers requests that conflict with the mirror. If the mirror is outdated, or etcd does not answer, they wait: the
+    /// Answers requests that conflict with the mirror, or that wait for it. If the mirror is outdated, or etcd does not answer, they wait: the
     /// conflict may be with what the caller has read.
     async fn answer_conflicts(
         &mut self,
@@ -86,8 +86,11 @@ impl Worker {
             head.as_ref().map_or(is_removed, |head| head.modified <= seen)
         };
         if matches!(&read, Ok((head, _)) if is_current(head)) {
+            let version = RecordVersion(self.shared.view.lock().mirror.head().revision);
             for (request, records) in conflicts {
-                request.reply.send(Err(RecordError::Conflict(records)));
+                let is_conflict = !records.is_empty();
+                let conflict = || RecordError::Conflict(records);
+                request.reply.send(if is_conflict { Err(conflict()) } else { Ok(version) });
             }
         } else {
             self.put_back(conflicts.into_iter().map(|(request, _)| request).collect());

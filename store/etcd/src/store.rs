@@ -40,6 +40,32 @@ impl EtcdStore {
         StoreCondition { foreign, ..self.shared.condition.lock().clone() }
     }
 
+    /// The worker's answer to a commit, or to a request without changes. `late` is called if etcd does not answer in time.
+    fn ask_worker(
+        &self,
+        changes: Vec<RecordChange>,
+        late: impl FnOnce(&str),
+    ) -> Result<RecordVersion, RecordError> {
+        if let Some(problem) = self.shared.condition.lock().blocked() {
+            return Err(RecordError::Unavailable(problem.into()));
+        }
+        let (sender, receiver) = sync_channel(1);
+        let reply = Reply { sender, deadline: Instant::now() + LONGEST_WAIT };
+        self.shared.queue.lock().push_back(Request { changes, reply });
+        self.shared.wake.notify_one();
+        match receiver.recv_timeout(LONGEST_WAIT) {
+            Ok(outcome) => outcome,
+            Err(RecvTimeoutError::Timeout) => {
+                let problem = format!("etcd has not answered within {} s", LONGEST_WAIT.as_secs());
+                late(&problem);
+                Err(RecordError::Unavailable(problem.into()))
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                Err(RecordError::Unavailable("the store has ended".into()))
+            }
+        }
+    }
+
     fn unseal(&self, table: TableName, key: &str, record: &SealedRecord) -> Option<RecordBytes> {
         let stored = self.shared.view.lock().mirror.layout().record(table.0, key);
         // The mirror has verified records only.
@@ -141,25 +167,12 @@ impl RecordStore for EtcdStore {
         if changes.is_empty() {
             return Ok(RecordVersion(self.shared.view.lock().mirror.head().revision));
         }
-        if let Some(problem) = self.shared.condition.lock().blocked() {
-            return Err(RecordError::Unavailable(problem.into()));
-        }
-        let (sender, receiver) = sync_channel(1);
-        let reply = Reply { sender, deadline: Instant::now() + LONGEST_WAIT };
-        self.shared.queue.lock().push_back(Request { changes: changes.to_vec(), reply });
-        self.shared.wake.notify_one();
-        match receiver.recv_timeout(LONGEST_WAIT) {
-            Ok(outcome) => outcome,
-            Err(RecvTimeoutError::Timeout) => {
-                let problem = format!("etcd has not answered within {} s", LONGEST_WAIT.as_secs());
-                // Further commits fail at once, until etcd stores one: no caller waits again and again.
-                self.shared.note_not_writable(&problem);
-                Err(RecordError::Unavailable(problem.into()))
-            }
-            Err(RecvTimeoutError::Disconnected) => {
-                Err(RecordError::Unavailable("the store has ended".into()))
-            }
-        }
+        // After it, further commits fail at once, until etcd stores one: no caller waits again and again.
+        self.ask_worker(changes.to_vec(), |problem| self.shared.note_not_writable(problem))
+    }
+
+    fn catch_up(&self) -> Result<(), RecordError> {
+        self.ask_worker(Vec::new(), |_| ()).map(|_| ())
     }
 
     fn watch(&self, table: TableName) -> Result<RecordWatch, RecordError> {

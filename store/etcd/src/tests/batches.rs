@@ -69,6 +69,21 @@ fn transaction_is_bounded_by_changes_and_bytes() {
 }
 
 #[test]
+fn request_without_changes_waits_for_a_current_mirror_alone() {
+    let mesh = Mesh::new("/ironmesh/default");
+    let replica = mesh.replica();
+    let any = ExpectedVersion::Any;
+    let mut queue: VecDeque<_> = [request(1, &[]), request(2, &[("a", any, "1")])].into();
+    let both = batch(&replica.mirror, &mesh.cipher, &mut queue, BY).unwrap();
+    assert_eq!(accepted(&both), [2]);
+    let waiting: Vec<_> = both.conflicts.iter().map(|(one, of)| (one.reply, of.len())).collect();
+    assert_eq!(waiting, [(1, 0)]);
+    let mut queue: VecDeque<_> = [request(1, &[])].into();
+    let alone = batch(&replica.mirror, &mesh.cipher, &mut queue, BY).unwrap();
+    assert!(alone.commit.is_none(), "it writes nothing");
+}
+
+#[test]
 fn empty_batch_has_nothing_to_send() {
     let mesh = Mesh::new("/ironmesh/default");
     let mut none = VecDeque::<Request<usize>>::new();
