@@ -70,6 +70,7 @@ type Shared = Arc<dyn ControlPlane>;
 pub struct AdminApi {
     router: Router,
     control_plane: Shared,
+    queues: WorkQueues,
 }
 
 impl std::fmt::Debug for AdminApi {
@@ -81,16 +82,17 @@ impl std::fmt::Debug for AdminApi {
 impl AdminApi {
     /// The API of `control_plane`.
     pub fn new(control_plane: Arc<dyn ControlPlane>) -> Self {
+        let queues = WorkQueues::default();
         let router = routes::routes()
             .router()
-            .layer(Extension(WorkQueues::default()))
+            .layer(Extension(queues.clone()))
             .layer(Extension(Waits::default()))
             .layer(Extension(CordonWaits::default()))
             .layer(Extension(Exports::default()))
             .layer(Extension(EventReaders::default()))
             .layer(middleware::from_fn(in_span))
             .with_state(Arc::clone(&control_plane));
-        Self { router, control_plane }
+        Self { router, control_plane, queues }
     }
 
     /// Serves the admin port until the task is dropped: reads for all users of the machine, whose clients use an address,
@@ -109,7 +111,7 @@ impl AdminApi {
         names: impl IntoIterator<Item = String>,
         shutdown: CancellationToken,
     ) {
-        let router = network::with_principals(self.router, self.control_plane);
+        let router = network::with_principals(self.router, self.control_plane, self.queues);
         network::serve(listener, credentials, for_hosts(router, names), shutdown).await;
     }
 

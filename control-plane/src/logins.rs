@@ -108,41 +108,59 @@ impl Logins {
         self.add(login, now).map(|login| (token, login))
     }
 
+    /// Whether this control plane knows a link. It asks no store, and fails if the link cannot be used for sure.
+    pub(crate) fn knows_link(&self, link: &Secret, now: Timestamp) -> Result<bool, ApiError> {
+        let link = parse_link(link)?;
+        let known = self.known.read();
+        let checked = known.get(link.id()).map(|login| check_link(&link, login, now));
+        checked.transpose().map(|known| known.is_some())
+    }
+
     /// Makes a session of a link, once.
     pub(crate) fn use_link(
         &self,
         link: &Secret,
         now: Timestamp,
     ) -> Result<(BearerToken, Login), ApiError> {
-        let unknown = || {
-            ApiError::Unauthenticated(
-                "the login link is not one of this mesh, is truncated, or ended long ago: create one with `ironmesh ui`"
-                    .to_owned(),
-            )
-        };
-        let link = BearerToken::parse(TokenUsage::LoginLink, link).ok_or_else(unknown)?;
+        let is_known = self.knows_link(link, now)?;
+        let link = parse_link(link)?;
+        if !is_known {
+            // It may have been created at another control plane just now.
+            self.table.store().catch_up().map_err(|error| unavailable(&error))?;
+        }
         let token = generate(TokenUsage::LoginSession)?.with_id(link.id().clone());
         let session = self.change(link.id(), |login| {
-            let ended = |how: &str| {
-                let message = format!("the login link {how}: create a new one with `ironmesh ui`");
-                Err(ApiError::Unauthenticated(message))
-            };
-            match (login.used_at, login.state(now)) {
-                (Some(at), _) => ended(&format!("was used at {at:.0}")),
-                (None, LoginState::Revoked) => ended("is revoked"),
-                (None, _) if !link.has_hash(&login.secret_hash) => Err(unknown()),
-                (None, LoginState::Expired) => {
-                    ended(&format!("expired at {:.0}", login.expires_at))
-                }
-                (None, LoginState::Link | LoginState::Session) => Ok(Login {
-                    secret_hash: token.secret_hash(),
-                    used_at: Some(now),
-                    expires_at: now + SESSION_LIFETIME,
-                    ..login
-                }),
-            }
+            check_link(&link, &login, now)?;
+            Ok(Login {
+                secret_hash: token.secret_hash(),
+                used_at: Some(now),
+                expires_at: now + SESSION_LIFETIME,
+                ..login
+            })
         })?;
-        session.map(|session| (token, session)).ok_or_else(unknown)
+        session.map(|session| (token, session)).ok_or_else(unknown_link)
+    }
+
+    /// Whether another control plane may have begun a session that this one does not know yet.
+    pub(crate) fn may_lack_session(&self, token: &Secret) -> bool {
+        let Some(token) = BearerToken::parse(TokenUsage::LoginSession, token) else { return false };
+        let known = self.known.read();
+        // A link that is used changes once more only: when it is revoked.
+        known.get(token.id()).is_none_or(|login| login.used_at.is_none() && login.revoked.is_none())
+    }
+
+    /// Reads the login of a session from the store. Returns whether that has it.
+    pub(crate) fn find_session(&self, token: &Secret) -> Result<bool, ApiError> {
+        let Some(parsed) = BearerToken::parse(TokenUsage::LoginSession, token) else {
+            return Ok(false);
+        };
+        self.table.store().catch_up().map_err(|error| unavailable(&error))?;
+        let _rereading = self.rereading.lock();
+        let stored = self.table.get(&parsed.id().to_string()).map_err(|error| failed(&error))?;
+        if let Some(stored) = stored {
+            self.known.write().insert(stored.value.id.clone(), stored.value);
+        }
+        Ok(!self.may_lack_session(token))
     }
 
     /// The session of a token, if it can be used at `now`.
@@ -277,6 +295,32 @@ fn removals(stored: Vec<Versioned<Login>>, now: Timestamp) -> Removals {
     Removals { kept: count - changes.len(), changes }
 }
 
+fn parse_link(link: &Secret) -> Result<BearerToken, ApiError> {
+    BearerToken::parse(TokenUsage::LoginLink, link).ok_or_else(unknown_link)
+}
+
+fn unknown_link() -> ApiError {
+    ApiError::Unauthenticated(
+        "the login link is not one of this mesh, is truncated, or ended long ago: create one with `ironmesh ui`"
+            .to_owned(),
+    )
+}
+
+/// Why a link cannot be used at `now`, if it cannot.
+fn check_link(link: &BearerToken, login: &Login, now: Timestamp) -> Result<(), ApiError> {
+    let ended = |how: &str| {
+        let message = format!("the login link {how}: create a new one with `ironmesh ui`");
+        Err(ApiError::Unauthenticated(message))
+    };
+    match (login.used_at, login.state(now)) {
+        (Some(at), _) => ended(&format!("was used at {at:.0}")),
+        (None, LoginState::Revoked) => ended("is revoked"),
+        (None, _) if !link.has_hash(&login.secret_hash) => Err(unknown_link()),
+        (None, LoginState::Expired) => ended(&format!("expired at {:.0}", login.expires_at)),
+        (None, LoginState::Link | LoginState::Session) => Ok(()),
+    }
+}
+
 fn new_login(token: &BearerToken, user: &LoginUser, role: OperatorRole, now: Timestamp) -> Login {
     Login {
         id: token.id().clone(),
@@ -294,6 +338,11 @@ fn new_login(token: &BearerToken, user: &LoginUser, role: OperatorRole, now: Tim
 fn generate(usage: TokenUsage) -> Result<BearerToken, ApiError> {
     BearerToken::generate(usage)
         .map_err(|_| ApiError::Internal("no random bytes for a login".to_owned()))
+}
+
+/// The error while it is unknown what other control planes have stored.
+fn unavailable(error: &RecordError) -> ApiError {
+    ApiError::Busy(format!("cannot look up the login, try again: {}", chain(error)))
 }
 
 fn failed(error: &RecordError) -> ApiError {

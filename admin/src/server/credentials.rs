@@ -24,11 +24,7 @@ pub(super) fn principal(
     request: &Request,
 ) -> Result<Option<Principal>, ApiError> {
     let token = bearer(request.headers())?;
-    let session = if LOGIN_PATHS.contains(&request.uri().path()) {
-        None
-    } else {
-        session_cookie::read(request.headers())?
-    };
+    let session = session(request)?;
     let presented = match (&token, &session, certificate) {
         (Some(token), ..) => PresentedCredential::Token(token),
         (None, Some(session), _) => PresentedCredential::Session(session),
@@ -45,6 +41,19 @@ pub(super) fn principal(
         ));
     }
     Ok(Some(Principal { identity, role, session: id, read_only: false, address: Some(address) }))
+}
+
+/// The token of the session by which a request is made; none without one, or if a different credential counts.
+pub(super) fn presented_session(request: &Request) -> Option<Secret> {
+    let has_token = request.headers().contains_key(header::AUTHORIZATION);
+    session(request).ok().flatten().filter(|_| !has_token)
+}
+
+fn session(request: &Request) -> Result<Option<Secret>, ApiError> {
+    if LOGIN_PATHS.contains(&request.uri().path()) {
+        return Ok(None);
+    }
+    session_cookie::read(request.headers())
 }
 
 /// The token of the `Authorization` header (RFC 6750, section 2.1); none without the header.

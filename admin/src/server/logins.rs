@@ -2,6 +2,7 @@
 //!
 //! A browser gets a session on the network listener only: its cookie is for TLS.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::extract::{Extension, State};
@@ -14,7 +15,7 @@ use super::error::{Body, Parameter};
 use super::network::NetworkClient;
 use super::openapi::{Created, Description, Output, WithCookie};
 use super::session_cookie;
-use super::work_queues::{Changes, JsonBody, Reads, blocking};
+use super::work_queues::{Changes, JsonBody, Reads, WorkQueues};
 use super::{ApiError, Principal, Shared};
 
 /// The interface of a running control plane about logins of browsers.
@@ -29,11 +30,20 @@ pub trait LoginAccess: Send + Sync + 'static {
         request: &LinkRequest,
     ) -> Result<LoginLink, ApiError>;
 
+    /// Whether the credential of a login is known without the store. Fails if it cannot be used for sure.
+    fn knows_login(&self, request: &LoginRequest) -> Result<bool, ApiError>;
+
+    /// Whether another control plane may have begun the session of a token, which this one does not know yet.
+    fn may_lack_session(&self, token: &Secret) -> bool;
+
+    /// Reads the session of a token from the store: whether that has it. May block on the store.
+    fn find_session(&self, token: &Secret) -> Result<bool, ApiError>;
+
     /// Begins a session for the client at `address`: the token of its cookie. May block on the store.
     fn log_in(
         &self,
         request: &LoginRequest,
-        address: std::net::SocketAddr,
+        address: SocketAddr,
     ) -> Result<(Secret, SessionView), ApiError>;
 
     /// Revokes a link or a session; `is_own` if its user logs out. May block on the store.
@@ -64,15 +74,16 @@ pub(super) async fn create_link(
 pub(super) async fn log_in(
     State(control_plane): State<Shared>,
     client: Option<Extension<Arc<NetworkClient>>>,
+    Extension(queues): Extension<WorkQueues>,
     Body(request): Body<LoginRequest>,
 ) -> Result<WithCookie<SessionView>, ApiError> {
     let Some(Extension(client)) = client else {
         let message = "this listener has no sessions: log in at `listen.api`";
         return Err(ApiError::Conflict(message.to_owned()));
     };
-    // One at a time for each connection, whose number is bounded; a failure counts against the source.
     let address = client.address();
-    let session = blocking(move || control_plane.log_in(&request, address)).await;
+    let session = begin_session(control_plane, &queues, request, address).await;
+    // A failure counts against the source.
     let (token, view) = session.inspect_err(|error| {
         if matches!(error, ApiError::Unauthenticated(_)) {
             client.charge("rejected login");
@@ -81,6 +92,19 @@ pub(super) async fn log_in(
     })?;
     let cookie = session_cookie::of(&token).map_err(|e| ApiError::Internal(e.to_string()))?;
     Ok(WithCookie { cookie, body: JsonBody::encode(&view)? })
+}
+
+/// Begins a session. A client without a credential costs no thread if its link is known to be bad, and otherwise a place
+/// among clients like it: a flood of links neither loads the store nor delays changes.
+async fn begin_session(
+    control_plane: Shared,
+    queues: &WorkQueues,
+    request: LoginRequest,
+    address: SocketAddr,
+) -> Result<(Secret, SessionView), ApiError> {
+    let is_known = control_plane.knows_login(&request)?;
+    let log_in = move || control_plane.log_in(&request, address);
+    if is_known { queues.log_in(log_in).await } else { queues.look_up(log_in).await }
 }
 
 pub(super) async fn log_out(

@@ -15,6 +15,7 @@ use axum::response::{IntoResponse, Response};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use ironmesh_catalog::Secret;
 use ironmesh_listener::{
     Accepted, ClientSource, ConnectionLosses, ListenerLimits, TlsCredentials, TlsListener,
 };
@@ -24,7 +25,8 @@ use tokio_util::sync::CancellationToken;
 use tower_service::Service as _;
 
 use super::connections::{Bounds, serve_stream};
-use super::credentials::principal;
+use super::credentials::{presented_session, principal};
+use super::work_queues::WorkQueues;
 use super::write_deadline::{WRITE_LIMIT, WriteDeadline};
 use super::{ApiError, ControlPlane, Principal, Shared, session_cookie};
 
@@ -43,6 +45,12 @@ pub(super) struct NetworkClient {
 }
 
 impl NetworkClient {
+    /// A client that has sent no request yet.
+    pub(super) fn new(address: SocketAddr, certificate: Option<Vec<u8>>, charge: Charge) -> Self {
+        let (source, has_sent_request) = (ClientSource::of(address), AtomicBool::new(false));
+        Self { address, source, certificate, has_sent_request, charge }
+    }
+
     /// Its address.
     pub(super) fn address(&self) -> SocketAddr {
         self.address
@@ -74,16 +82,12 @@ pub(super) async fn serve<C: TlsCredentials>(
     let limits = ListenerLimits::default();
     let tls = Arc::new(TlsListener::new("operators' API", credentials, limits, losses));
     let charging = Arc::clone(&tls);
-    let serve = move |Accepted { stream, address, source, .. }: Accepted<C>| {
+    let serve = move |Accepted { stream, address, .. }: Accepted<C>| {
         let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
         let tls = Arc::clone(&charging);
-        let client = Arc::new(NetworkClient {
-            address,
-            source,
-            certificate: certificate.map(|certificate| certificate.to_vec()),
-            has_sent_request: AtomicBool::new(false),
-            charge: Box::new(move |source, reason| tls.charge(source, reason)),
-        });
+        let charge = Box::new(move |source, reason: &str| tls.charge(source, reason));
+        let certificate = certificate.map(|certificate| certificate.to_vec());
+        let client = Arc::new(NetworkClient::new(address, certificate, charge));
         let (router, of_requests) = (router.clone(), Arc::clone(&client));
         let service = service_fn(move |request: hyper::Request<Incoming>| {
             of_requests.has_sent_request.store(true, Ordering::Relaxed);
@@ -104,12 +108,12 @@ pub(super) async fn serve<C: TlsCredentials>(
 }
 
 /// The same router, which attaches the principal of each request.
-pub(super) fn with_principals(router: Router, control_plane: Shared) -> Router {
-    router.layer(middleware::from_fn_with_state(control_plane, authenticate))
+pub(super) fn with_principals(router: Router, control_plane: Shared, queues: WorkQueues) -> Router {
+    router.layer(middleware::from_fn_with_state((control_plane, queues), authenticate))
 }
 
 async fn authenticate(
-    State(control_plane): State<Shared>,
+    State((control_plane, queues)): State<(Shared, WorkQueues)>,
     Extension(client): Extension<Arc<NetworkClient>>,
     mut request: Request,
     next: Next,
@@ -117,6 +121,11 @@ async fn authenticate(
     // An ended session is no attack: the browser only does not know yet.
     let is_session = !request.headers().contains_key(header::AUTHORIZATION)
         && matches!(session_cookie::read(request.headers()), Ok(Some(_)));
+    if let Some(token) = presented_session(&request)
+        && let Err(error) = find_session(&control_plane, &queues, &client, token).await
+    {
+        return error.into_response();
+    }
     match client.principal(&*control_plane, &request) {
         Ok(None) => {}
         Ok(Some(principal)) => {
@@ -141,6 +150,25 @@ async fn authenticate(
         close(&mut response);
     }
     response
+}
+
+/// Finds the session of a token, if another control plane may have begun it just now. A browser keeps its cookie as long as
+/// that is not known.
+pub(super) async fn find_session(
+    control_plane: &Shared,
+    queues: &WorkQueues,
+    client: &NetworkClient,
+    token: Secret,
+) -> Result<(), ApiError> {
+    if !control_plane.may_lack_session(&token) {
+        return Ok(());
+    }
+    let state = Arc::clone(control_plane);
+    if !queues.look_up(move || state.find_session(&token)).await? {
+        // Each costs a read of the store.
+        client.charge("unknown session");
+    }
+    Ok(())
 }
 
 /// Ends the connection after this response: the next attempt needs a new one, which a block of the source prevents.

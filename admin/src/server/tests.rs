@@ -1,3 +1,4 @@
+mod logins;
 mod mesh_reads;
 
 use std::net::SocketAddr;
@@ -11,10 +12,7 @@ use ironmesh_api::EventsQuery;
 use ironmesh_api::{
     CredentialRequest, IssuedCredential, OperatorList, OperatorView, RevokeOperatorRequest,
 };
-use ironmesh_api::{LinkRequest, LoginLink, LoginRequest, SessionList, SessionView};
-use ironmesh_catalog::{
-    JournalQuery, OperatorName, ProxyId, Secret, ServiceName, SilenceId, TokenId,
-};
+use ironmesh_catalog::{JournalQuery, OperatorName, ProxyId, ServiceName, SilenceId, TokenId};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -123,24 +121,6 @@ impl OperatorAccess for Slow {
 
 impl EventSource for Slow {
     fn events(&self, _: &EventsQuery, _: bool) -> Result<Box<dyn EventCursor>, ApiError> {
-        not_requested()
-    }
-}
-
-impl LoginAccess for Slow {
-    fn sessions(&self) -> SessionList {
-        not_requested()
-    }
-
-    fn create_link(&self, _: &Principal, _: &LinkRequest) -> Result<LoginLink, ApiError> {
-        not_requested()
-    }
-
-    fn log_in(&self, _: &LoginRequest, _: SocketAddr) -> Result<(Secret, SessionView), ApiError> {
-        not_requested()
-    }
-
-    fn revoke_session(&self, _: &Principal, _: &TokenId, _: bool) -> Result<SessionView, ApiError> {
         not_requested()
     }
 }

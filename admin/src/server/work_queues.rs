@@ -34,6 +34,13 @@ const MAX_CONCURRENT_CHANGES: usize = 4;
 /// How many changes of each kind may run or wait.
 const MAX_QUEUED_CHANGES: usize = 32;
 
+/// How many look-ups of unknown logins run at once: of clients without a credential, which may be anyone. Each reads from
+/// the store, and etcd answers all that wait at once.
+pub(super) const MAX_CONCURRENT_LOOK_UPS: usize = 2;
+
+/// How many of them may run or wait.
+pub(super) const MAX_QUEUED_LOOK_UPS: usize = 32;
+
 /// How many requests with a large body may be read or served at once.
 const MAX_LARGE_BODIES: usize = 4;
 
@@ -44,6 +51,7 @@ pub(super) struct WorkQueues {
     local_reads: Arc<Semaphore>,
     changes: WorkQueue,
     network_changes: WorkQueue,
+    look_ups: WorkQueue,
     large_bodies: Arc<Semaphore>,
 }
 
@@ -54,6 +62,22 @@ impl WorkQueues {
         let queues = queues.ok_or_else(|| ApiError::Internal("no queues".to_owned()))?;
         place_in(&queues.large_bodies, MAX_LARGE_BODIES)
     }
+
+    /// Begins a session by a credential that is known: a change like others.
+    pub(super) async fn log_in<T: Send + 'static>(
+        &self,
+        begin: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        self.network_changes.run(None, begin).await
+    }
+
+    /// Looks up what a client presents that may be in the store.
+    pub(super) async fn look_up<T: Send + 'static>(
+        &self,
+        look_up: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        self.look_ups.run(None, look_up).await
+    }
 }
 
 impl Default for WorkQueues {
@@ -63,6 +87,7 @@ impl Default for WorkQueues {
             local_reads: Arc::new(Semaphore::new(MAX_LOCAL_READS)),
             changes: WorkQueue::new(MAX_QUEUED_CHANGES, MAX_CONCURRENT_CHANGES),
             network_changes: WorkQueue::new(MAX_QUEUED_CHANGES, MAX_CONCURRENT_CHANGES),
+            look_ups: WorkQueue::new(MAX_QUEUED_LOOK_UPS, MAX_CONCURRENT_LOOK_UPS),
             large_bodies: Arc::new(Semaphore::new(MAX_LARGE_BODIES)),
         }
     }
@@ -70,27 +95,36 @@ impl Default for WorkQueues {
 
 #[derive(Debug, Clone)]
 struct WorkQueue {
+    /// The most tasks that may run or wait.
+    most: usize,
     queued: Arc<Semaphore>,
     workers: Arc<Semaphore>,
 }
 
 impl WorkQueue {
-    fn new(queued: usize, workers: usize) -> Self {
-        Self {
-            queued: Arc::new(Semaphore::new(queued)),
-            workers: Arc::new(Semaphore::new(workers)),
-        }
+    fn new(most: usize, workers: usize) -> Self {
+        let (queued, workers) = (Semaphore::new(most), Semaphore::new(workers));
+        Self { most, queued: Arc::new(queued), workers: Arc::new(workers) }
     }
 
-    /// A place in the queue and a worker; both are held as long as the thread runs, even if the client no longer waits.
-    async fn enter(&self, place: Place) -> Result<(Place, OwnedSemaphorePermit), ApiError> {
+    /// Runs a task when a worker is free, unless the queue is full. Its places, with the `share` of the client, are held as
+    /// long as the thread runs, even if the client no longer waits.
+    async fn run<T: Send + 'static>(
+        &self,
+        share: Option<OwnedSemaphorePermit>,
+        task: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let place = place_in(&self.queued, self.most)?;
         let worker = Arc::clone(&self.workers).acquire_owned().await;
-        Ok((place, worker.map_err(|error| ApiError::Internal(error.to_string()))?))
+        let held = (place, worker.map_err(|error| ApiError::Internal(error.to_string()))?, share);
+        blocking(move || {
+            let answer = task();
+            drop(held);
+            answer
+        })
+        .await
     }
 }
-
-/// A place in a queue, and the share of the admin port in it.
-type Place = (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
 
 fn place_in(queue: &Arc<Semaphore>, most: usize) -> Result<OwnedSemaphorePermit, ApiError> {
     let busy = |_| ApiError::Busy(format!("{most} requests are queued already: try again"));
@@ -121,14 +155,7 @@ impl Reads {
         let share = (principal.identity == Identity::Local)
             .then(|| place_in(&queues.local_reads, MAX_LOCAL_READS))
             .transpose()?;
-        let place = place_in(&queues.reads.queued, MAX_QUEUED_READS)?;
-        let held = queues.reads.enter((place, share)).await?;
-        blocking(move || {
-            let answer = read();
-            drop(held);
-            answer
-        })
-        .await
+        queues.reads.run(share, read).await
     }
 }
 
@@ -157,14 +184,7 @@ impl Changes {
             Identity::Operator { .. } | Identity::LoggedInOwner { .. } => &queues.network_changes,
             Identity::User { .. } | Identity::Local => &queues.changes,
         };
-        let place = place_in(&queue.queued, MAX_QUEUED_CHANGES)?;
-        let held = queue.enter((place, None)).await?;
-        blocking(move || {
-            let answer = change(&principal);
-            drop(held);
-            answer
-        })
-        .await
+        queue.run(None, move || change(&principal)).await
     }
 }
 

@@ -35,6 +35,22 @@ impl LoginAccess for RunningControlPlane {
         result
     }
 
+    fn knows_login(&self, request: &LoginRequest) -> Result<bool, ApiError> {
+        let now = Timestamp::now();
+        match request {
+            LoginRequest::Link(link) => self.logins.knows_link(link, now),
+            LoginRequest::Token(token) => self.operators.of_token(token, now).map(|_| true),
+        }
+    }
+
+    fn may_lack_session(&self, token: &Secret) -> bool {
+        self.logins.may_lack_session(token)
+    }
+
+    fn find_session(&self, token: &Secret) -> Result<bool, ApiError> {
+        self.logins.find_session(token)
+    }
+
     fn log_in(
         &self,
         request: &LoginRequest,

@@ -113,3 +113,46 @@ fn logins_of_one_user_are_bounded() {
     logins.create_link(&owner(), OperatorRole::Viewer, much_later).unwrap();
     assert_eq!(logins.list().len(), 2);
 }
+
+#[test]
+fn session_of_another_control_plane_is_found_in_the_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(&folder);
+    let (one, now) = (open(&store), start());
+    let (link, _) = one.create_link(&owner(), OperatorRole::Viewer, now).unwrap();
+    // One that knows the link, and one that knows nothing, as long as no watch reports the session to them.
+    for other in [open(&store), Logins { known: RwLock::default(), ..open(&store) }] {
+        let (link, _) = one.create_link(&owner(), OperatorRole::Viewer, now).unwrap();
+        let (token, _) = one.use_link(&link.text(), now).unwrap();
+        rejection(other.session(&token.text(), now));
+        assert!(other.may_lack_session(&token.text()));
+        assert!(other.find_session(&token.text()).unwrap());
+        assert!(!other.may_lack_session(&token.text()), "it is asked once");
+        assert_eq!(other.session(&token.text(), now).unwrap().user, owner());
+    }
+    let other = open(&store);
+    let (token, session) = one.use_link(&link.text(), now).unwrap();
+    assert!(other.find_session(&token.text()).unwrap());
+    // A wrong secret of a known session is no reason to read the store.
+    let forged = generate(TokenUsage::LoginSession).unwrap().with_id(session.id).text();
+    assert!(!other.may_lack_session(&forged));
+    assert!(!other.may_lack_session(&Secret::new("x".to_owned())));
+    let random = generate(TokenUsage::LoginSession).unwrap().text();
+    assert!(other.may_lack_session(&random) && !other.find_session(&random).unwrap());
+}
+
+#[test]
+fn link_of_another_control_plane_is_unknown_and_can_be_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(&folder);
+    let (one, other, now) = (open(&store), open(&store), start());
+    let (link, login) = one.create_link(&owner(), OperatorRole::Viewer, now).unwrap();
+    assert!(one.knows_link(&link.text(), now).unwrap());
+    assert!(!other.knows_link(&link.text(), now).unwrap());
+    // What this control plane knows suffices to reject a link.
+    let forged = generate(TokenUsage::LoginLink).unwrap().with_id(login.id);
+    rejection(one.knows_link(&forged.text(), now));
+    assert!(rejection(one.knows_link(&link.text(), now + LINK_LIFETIME)).contains("expired at"));
+    other.use_link(&link.text(), now).unwrap();
+    assert!(rejection(other.knows_link(&link.text(), now)).contains("was used at"));
+}
