@@ -108,6 +108,8 @@ pub enum JournalKind {
     Export,
     /// Issued, or revoked, credentials of an operator.
     Operator,
+    /// A login of a browser: a link, a session, or the end of one.
+    Login,
     /// Silenced a finding, or removed a silence.
     Silence,
     /// Changed the level of a control plane's log for a while.
@@ -116,7 +118,7 @@ pub enum JournalKind {
 
 impl JournalKind {
     /// All kinds.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Enroll,
         Self::Claim,
         Self::Token,
@@ -135,6 +137,7 @@ impl JournalKind {
         Self::Authority,
         Self::Export,
         Self::Operator,
+        Self::Login,
         Self::Silence,
         Self::Log,
     ];
@@ -164,13 +167,14 @@ impl JournalKind {
             Self::Authority => "authority",
             Self::Export => "export",
             Self::Operator => "operator",
+            Self::Login => "login",
             Self::Silence => "silence",
             Self::Log => "log",
         }
     }
 
     /// How many entries of this kind the store keeps, done or rejected. Each has a bound of its own, so that
-    /// neither routine renewals nor a client that repeats a bad request displace what operators did.
+    /// neither routine renewals, nor logins, nor a client that repeats a bad request displace what operators did.
     pub const fn bound(self, is_rejected: bool) -> usize {
         match self {
             Self::Claim | Self::Renew | Self::Leave | Self::Certificate => 2_000,

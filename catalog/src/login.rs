@@ -56,6 +56,18 @@ pub enum LoginUser {
     },
 }
 
+impl LoginUser {
+    /// Whether it is the same user, also by a different credential.
+    pub fn is_same_user(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Owner { uid }, Self::Owner { uid: other }) => uid == other,
+            (Self::Operator { name, .. }, Self::Operator { name: other, .. }) => name == other,
+            (Self::Owner { .. }, Self::Operator { .. })
+            | (Self::Operator { .. }, Self::Owner { .. }) => false,
+        }
+    }
+}
+
 /// The state of a login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -109,6 +121,20 @@ mod tests {
     use jiff::SignedDuration;
 
     use super::*;
+
+    #[test]
+    fn user_is_the_same_by_each_credential() {
+        let operator = |name: &str, credential: &str| LoginUser::Operator {
+            name: name.parse().unwrap(),
+            credential: credential.to_owned(),
+        };
+        let owner = |uid| LoginUser::Owner { uid };
+        assert!(operator("ann", "1").is_same_user(&operator("ann", "2")));
+        assert!(!operator("ann", "1").is_same_user(&operator("ben", "1")));
+        assert!(owner(Some(0)).is_same_user(&owner(Some(0))));
+        assert!(!owner(Some(0)).is_same_user(&owner(None)));
+        assert!(!owner(None).is_same_user(&operator("ann", "1")));
+    }
 
     #[test]
     fn states_follow_use_revocation_and_time() {

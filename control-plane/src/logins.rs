@@ -38,6 +38,12 @@ const RETENTION: SignedDuration = SignedDuration::from_hours(7 * 24);
 /// The most usable logins of one user, so that nobody takes the place of others.
 const MAX_OF_A_USER: usize = 50;
 
+/// The most logins that one user begins within [`NEW_PERIOD`]: each is a commit, and an entry of the journal.
+const MAX_NEW_OF_A_USER: usize = 30;
+
+/// The period in which new logins of a user are counted.
+const NEW_PERIOD: SignedDuration = SignedDuration::from_mins(10);
+
 /// The most stored logins. Those that ended make room first.
 const MAX_STORED: usize = 5_000;
 
@@ -213,14 +219,7 @@ impl Logins {
     fn add(&self, login: Login, now: Timestamp) -> Result<Login, ApiError> {
         for _ in 0..MAX_ATTEMPTS {
             let stored = self.table.list().map_err(|error| failed(&error))?;
-            let is_usable = |stored: &&Versioned<Login>| stored.value.is_usable(now);
-            let of_user =
-                stored.iter().filter(is_usable).filter(|stored| stored.value.user == login.user);
-            if of_user.count() >= MAX_OF_A_USER {
-                return Err(ApiError::Conflict(format!(
-                    "this user has {MAX_OF_A_USER} logins, which is the most: revoke some (`ironmesh session list`)"
-                )));
-            }
+            check_bounds(&login, &stored, now)?;
             let removals = removals(stored, now);
             if removals.kept >= MAX_STORED {
                 return Err(ApiError::Conflict(format!(
@@ -265,6 +264,30 @@ impl Logins {
         }
         Err(ApiError::Busy("the login changes all the time: try again".to_owned()))
     }
+}
+
+/// Why a user may begin no other login now, if that is so.
+fn check_bounds(
+    login: &Login,
+    stored: &[Versioned<Login>],
+    now: Timestamp,
+) -> Result<(), ApiError> {
+    let of_user =
+        stored.iter().map(|stored| &stored.value).filter(|one| one.user.is_same_user(&login.user));
+    if of_user.clone().filter(|one| one.is_usable(now)).count() >= MAX_OF_A_USER {
+        return Err(ApiError::Conflict(format!(
+            "this user has {MAX_OF_A_USER} logins, which is the most: revoke some (`ironmesh session list`)"
+        )));
+    }
+    // Also those that were revoked meanwhile.
+    let is_new = |one: &&Login| now.duration_since(one.created_at) < NEW_PERIOD;
+    if of_user.filter(is_new).count() >= MAX_NEW_OF_A_USER {
+        return Err(ApiError::Conflict(format!(
+            "this user has begun {MAX_NEW_OF_A_USER} logins within {} minutes, which is the most: use one of them              (`ironmesh session list`), or try again later",
+            NEW_PERIOD.as_mins()
+        )));
+    }
+    Ok(())
 }
 
 /// The removals beside a new login, and how many logins are kept.

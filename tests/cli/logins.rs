@@ -109,7 +109,7 @@ async fn link_logs_in_once_with_its_role() {
     let revoked = browser.get("/v1/proxies").await;
     assert_eq!(revoked.status, 401, "{}", revoked.text());
     assert!(revoked.headers["set-cookie"].to_str().unwrap().contains("Max-Age=0"));
-    let journal = ok(server.run(&["journal", "--kind", "operator"]));
+    let journal = ok(server.run(&["journal", "--kind", "login"]));
     for text in ["created login link", "logged in", "revoked: session"] {
         assert!(journal.contains(text), "{journal}");
     }

@@ -187,7 +187,7 @@ pub(crate) fn login_change(
 ) -> JournalEntry {
     let name = principal_name(principal);
     let subject = JournalSubject { name, ..JournalSubject::default() };
-    let entry = entry(principal, JournalKind::Operator, message.err(), subject);
+    let entry = entry(principal, JournalKind::Login, message.err(), subject);
     JournalEntry { message: message.ok().map(line), ..entry }
 }
 

@@ -93,25 +93,55 @@ fn revoked_links_and_sessions_are_rejected_at_once() {
     assert!(matches!(logins.revoke(&unknown, &revocation), Err(ApiError::NotFound(_))));
 }
 
+/// Begins the most sessions of the owner in this period.
+fn begin_most(logins: &Logins, count: usize, now: Timestamp) {
+    for _ in 0..count {
+        logins.begin_session(&owner(), OperatorRole::Viewer, now).unwrap();
+    }
+}
+
 #[test]
 fn logins_of_one_user_are_bounded() {
     let folder = tempfile::tempdir().unwrap();
     let logins = open(&store(&folder));
-    let now = start();
-    for _ in 0..MAX_OF_A_USER {
-        logins.create_link(&owner(), OperatorRole::Viewer, now).unwrap();
-    }
+    let start = start();
+    begin_most(&logins, MAX_NEW_OF_A_USER, start);
+    begin_most(&logins, MAX_OF_A_USER - MAX_NEW_OF_A_USER, start + NEW_PERIOD);
+    let now = start + NEW_PERIOD * 2;
     let more = logins.create_link(&owner(), OperatorRole::Viewer, now);
     assert!(matches!(more, Err(ApiError::Conflict(_))), "{more:?}");
     let other = LoginUser::Owner { uid: Some(1) };
     logins.create_link(&other, OperatorRole::Viewer, now).unwrap();
     // Expired ones do not count, and are removed when they are of no more interest.
-    let later = now + LINK_LIFETIME;
+    let later = now + SESSION_LIFETIME;
     logins.create_link(&owner(), OperatorRole::Viewer, later).unwrap();
     assert_eq!(logins.list().len(), MAX_OF_A_USER + 2);
     let much_later = later + RETENTION + SignedDuration::from_secs(1);
     logins.create_link(&owner(), OperatorRole::Viewer, much_later).unwrap();
     assert_eq!(logins.list().len(), 2);
+}
+
+#[test]
+fn user_begins_few_logins_in_a_period_with_any_credential() {
+    let folder = tempfile::tempdir().unwrap();
+    let logins = open(&store(&folder));
+    let now = start();
+    let user = |name: &str, credential: usize| LoginUser::Operator {
+        name: name.parse().unwrap(),
+        credential: credential.to_string(),
+    };
+    let link = |name: &str, credential, now| {
+        logins.create_link(&user(name, credential), OperatorRole::Viewer, now)
+    };
+    let revocation = Revocation::by_operator(now, None);
+    for credential in 0..MAX_NEW_OF_A_USER {
+        let (_, login) = link("ann", credential, now).unwrap();
+        logins.revoke(&login.id, &revocation).unwrap();
+    }
+    let more = link("ann", 0, now).unwrap_err();
+    assert!(more.to_string().contains("within 10 minutes"), "{more}");
+    link("ben", 0, now).unwrap();
+    link("ann", 0, now + NEW_PERIOD).unwrap();
 }
 
 #[test]
