@@ -32,12 +32,13 @@ impl LogControl for ProcessLog {
     }
 }
 
-/// The result of a run. With JSON output, the reason of a failure is a line of the log.
+/// Ends the log, with the result of a run. With JSON output, the reason of a failure is a line of the log.
 pub(crate) fn finish(
     event: &str,
     result: anyhow::Result<()>,
     output: Output,
 ) -> anyhow::Result<()> {
+    log::finish();
     let Err(error) = result else { return Ok(()) };
     if output == Output::Text {
         return Err(error);

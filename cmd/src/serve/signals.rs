@@ -32,6 +32,7 @@ pub(super) struct Signals {
 pub(super) async fn exit_at_stop(mut signals: Signals) {
     signals.stop().await;
     tracing::info!("control plane stopped while it started");
+    ironmesh_terminal::log::finish();
     #[expect(clippy::exit, reason = "the start may hold threads that cannot be cancelled")]
     std::process::exit(0)
 }

@@ -13,8 +13,8 @@ mod lossy;
 mod repeats;
 
 use std::io::{self, Write};
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ironmesh_catalog::text::escape_output;
@@ -66,24 +66,43 @@ pub fn init(format: LogOutput) -> LogFilterHandle {
     handle
 }
 
+/// The repeated lines of the process, and the format of their counts.
+static REPEATS: OnceLock<(Arc<Repeats>, LogOutput)> = OnceLock::new();
+
 /// How often the periods of repeated lines are examined.
 const EXAMINE: Duration = Duration::from_secs(1);
 
 /// The layer that counts repeated lines, and the thread that writes the counts. Without a thread, no line is left out.
 fn count_repeats(mut output: Lossy<io::Stderr>) -> Option<RepeatsLayer> {
     let repeats = Arc::<Repeats>::default();
-    let counted = Arc::clone(&repeats);
+    let (counted, format) = (Arc::clone(&repeats), output.format);
     let write = move || {
         loop {
             std::thread::sleep(EXAMINE);
-            for summary in counted.summaries(repeats::now()) {
-                // The writer counts what it cannot write.
-                let _ = output.write_all(summary_line(&summary, output.format).as_bytes());
-            }
+            write_summaries(&mut output, counted.summaries(repeats::now()), format);
         }
     };
     let thread = std::thread::Builder::new().name("log-repeats".to_owned()).spawn(write);
-    thread.is_ok().then_some(RepeatsLayer(repeats))
+    thread.ok()?;
+    // A process begins one log.
+    let _ = REPEATS.set((Arc::clone(&repeats), format));
+    Some(RepeatsLayer(repeats))
+}
+
+/// Writes the counts of repeated lines whose period is not over. To be called at the end of the process, after its last line.
+pub fn finish() {
+    if let Some((repeats, format)) = REPEATS.get() {
+        let lost = Arc::default();
+        let mut output = Lossy { output: io::stderr(), format: *format, lost };
+        write_summaries(&mut output, repeats.rest(repeats::now()), *format);
+    }
+}
+
+fn write_summaries(output: &mut impl Write, summaries: Vec<Summary>, format: LogOutput) {
+    for summary in summaries {
+        // The writer counts what it cannot write.
+        let _ = output.write_all(summary_line(&summary, format).as_bytes());
+    }
 }
 
 fn summary_line(summary: &Summary, format: LogOutput) -> String {

@@ -1,12 +1,14 @@
 //! Repeated lines: of what one party repeats, the log has the first line at once, and then one line per period with the
 //! count.
 //!
-//! A party is what a proxy, a client or a machine is known by: the field of a line that names it. Of a line without such a
+//! Lines about different objects, such as NACKs of two resources, are different, up to a bound. A party is what a proxy, a client or a machine is known by: the field of a line that names it. Of a line without such a
 //! field, more pass: they are about this process, unless a library wrote them. Peers can make libraries write lines, too.
 //! Lines of the levels `debug` and `trace` all pass, because whoever sets these levels wants them.
 
-use std::collections::HashMap;
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::hash::{Hash as _, Hasher as _};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -31,6 +33,12 @@ const MAX_TEXT: usize = 300;
 
 /// The fields that name a party. Of several, the first counts: a client is known by its certificate, an address is not.
 const PARTIES: [&str; 4] = ["client", "proxy", "address", "uid"];
+
+/// The fields that name the object of a line.
+const OBJECTS: [&str; 6] = ["resource_type", "name", "names", "service", "port", "account"];
+
+/// How many objects of a line and a party are written in a period, and known. A party may name any number of them.
+const MAX_OBJECTS: usize = 8;
 
 /// What the targets of this workspace begin with.
 const OWN_TARGETS: &str = "ironmesh";
@@ -63,6 +71,10 @@ struct Repeated {
     since: Instant,
     /// How many lines were written since the party was silent.
     written: u64,
+    /// The hashes of the objects of the newest lines that were written.
+    objects: VecDeque<u64>,
+    /// How many objects were written in the period.
+    new_objects: usize,
     /// How many lines of the period were not written.
     count: u64,
     /// The newest of them.
@@ -110,11 +122,26 @@ impl Repeats {
         let Some(repeated) = table.get_mut(&key) else {
             let (level, target) = (*metadata.level(), metadata.target());
             let (written, count, newest) = (1, 0, None);
-            table.insert(key, Repeated { level, target, since: now, written, count, newest });
+            let (objects, new_objects) = ([fields.objects.finish()].into(), 1);
+            let repeated = Repeated {
+                level,
+                target,
+                since: now,
+                written,
+                objects,
+                new_objects,
+                count,
+                newest,
+            };
+            table.insert(key, repeated);
             return true;
         };
         if repeated.count == 0 && now >= repeated.since + PERIOD {
             (repeated.since, repeated.written) = (now, 1);
+            (repeated.objects, repeated.new_objects) = ([fields.objects.finish()].into(), 1);
+            return true;
+        }
+        if !is_unnamed && repeated.is_new_object(fields.objects.finish()) {
             return true;
         }
         if is_unnamed && repeated.written < UNNAMED {
@@ -128,6 +155,13 @@ impl Repeats {
         false
     }
 
+    /// The summaries of all lines that were not written, at the end of the process.
+    pub(super) fn rest(&self, now: Instant) -> Vec<Summary> {
+        let mut table = self.0.lock();
+        let rest = table.iter_mut().filter_map(|(Key(_, party), one)| one.summary(party, now));
+        rest.collect()
+    }
+
     /// The summaries of the periods that are over. A party that was silent for a period is forgotten.
     pub(super) fn summaries(&self, now: Instant) -> Vec<Summary> {
         let mut summaries = Vec::new();
@@ -135,23 +169,45 @@ impl Repeats {
             if now < repeated.since + PERIOD {
                 return true;
             }
-            let Some(texts) = repeated.newest.take() else { return false };
-            let mut fields = vec![("event", texts.message)];
-            fields.extend(match party {
-                Party::Named(name, value) => Some((*name, value.to_string())),
-                Party::Others => Some(("party", "others".to_owned())),
-                Party::Library | Party::Unnamed => None,
-            });
-            let count = std::mem::take(&mut repeated.count);
-            fields.push(("count", count.to_string()));
-            fields.push(("seconds", (now - repeated.since).as_secs().to_string()));
-            fields.extend(texts.reason.map(|reason| ("last_reason", reason)));
-            repeated.since = now;
-            let (level, target) = (repeated.level, repeated.target);
-            summaries.push(Summary { level, target, fields });
-            true
+            let summary = repeated.summary(party, now);
+            let is_repeated = summary.is_some();
+            summaries.extend(summary);
+            is_repeated
         });
         summaries
+    }
+}
+
+impl Repeated {
+    /// Whether a line is about an object of which none was written lately, and notes it, as long as the period has few of
+    /// them.
+    fn is_new_object(&mut self, object: u64) -> bool {
+        if self.new_objects >= MAX_OBJECTS || self.objects.contains(&object) {
+            return false;
+        }
+        self.new_objects += 1;
+        if self.objects.len() == MAX_OBJECTS {
+            self.objects.pop_front();
+        }
+        self.objects.push_back(object);
+        true
+    }
+
+    /// The summary of the lines that were not written, and the begin of the next period; none without such lines.
+    fn summary(&mut self, party: &Party, now: Instant) -> Option<Summary> {
+        let texts = self.newest.take()?;
+        let mut fields = vec![("event", texts.message)];
+        fields.extend(match party {
+            Party::Named(name, value) => Some((*name, value.to_string())),
+            Party::Others => Some(("party", "others".to_owned())),
+            Party::Library | Party::Unnamed => None,
+        });
+        let count = std::mem::take(&mut self.count);
+        fields.push(("count", count.to_string()));
+        fields.push(("seconds", (now - self.since).as_secs().to_string()));
+        fields.extend(texts.reason.map(|reason| ("last_reason", reason)));
+        (self.since, self.new_objects) = (now, 0);
+        Some(Summary { level: self.level, target: self.target, fields })
     }
 }
 
@@ -181,6 +237,8 @@ struct Fields {
     message: Option<String>,
     reason: Option<String>,
     suppressed: u64,
+    /// The fields in [`OBJECTS`].
+    objects: DefaultHasher,
 }
 
 impl Fields {
@@ -195,6 +253,7 @@ impl Fields {
         match field.name() {
             "message" => self.message = Some(beginning(text())),
             "reason" | "error" => self.reason = Some(beginning(text())),
+            name if OBJECTS.contains(&name) => (name, text()).hash(&mut self.objects),
             _ => {}
         }
     }
@@ -324,6 +383,53 @@ mod tests {
             log.at(later + 2 * PERIOD);
             nack("a", "new");
             assert_eq!(log.written(), ["NACK"]);
+        });
+    }
+
+    #[test]
+    fn lines_about_different_objects_are_written_up_to_a_bound() {
+        Log::run(|log, start| {
+            let nack = |name: &str, reason: &str| {
+                let resource_type = "Listener";
+                let names = [name];
+                tracing::warn!(target: "ironmesh_test", client = "a", resource_type, ?names, reason, "NACK");
+            };
+            nack("first", "bad");
+            nack("second", "worse");
+            // The same again, for whatever reason.
+            nack("first", "other");
+            assert_eq!(log.written().len(), 2);
+            for number in 0..1_000 {
+                nack(&number.to_string(), "flood");
+            }
+            assert_eq!(log.written().len(), MAX_OBJECTS - 2);
+            // A flood that goes on has as many lines in the next period, and what it repeats has none.
+            let later = start + PERIOD;
+            log.at(later);
+            let count = |log: &Log, at| log.summaries(at)[0][2].1.clone();
+            assert_eq!(count(log, later), (1 + 1_000 - (MAX_OBJECTS - 2)).to_string());
+            for number in 0..1_000 {
+                nack(&number.to_string(), "flood");
+                nack("second", "worse");
+            }
+            assert_eq!(log.written().len(), MAX_OBJECTS);
+            let table = log.repeats.0.lock();
+            assert!(table.values().all(|one| one.objects.len() <= MAX_OBJECTS));
+        });
+    }
+
+    #[test]
+    fn end_of_the_process_writes_the_counts_of_open_periods() {
+        Log::run(|log, start| {
+            for n in 0..3 {
+                nack("a", &format!("bad {n}"));
+            }
+            nack("b", "once");
+            let rest = log.repeats.rest(start + PERIOD / 2);
+            let fields: Vec<_> = rest.iter().map(|summary| &summary.fields[..4]).collect();
+            let expected = [("event", "NACK"), ("client", "a"), ("count", "2"), ("seconds", "5")];
+            assert_eq!(fields, [expected.map(|(name, value)| (name, value.to_owned()))]);
+            assert_eq!(log.repeats.rest(start + PERIOD).len(), 0, "each is written once");
         });
     }
 
