@@ -28,7 +28,6 @@ mod sockets;
 mod tests;
 mod versions;
 mod work_queues;
-mod write_deadline;
 
 use std::io;
 use std::sync::Arc;
@@ -59,9 +58,9 @@ pub use operations::Operation;
 use principal::SocketUser;
 pub use principal::{Identity, Permission, Principal};
 pub use routes::{document, operations};
+use sockets::SocketListener;
 pub use sockets::{BindError, bind_group_socket, bind_socket};
 use work_queues::WorkQueues;
-use write_deadline::SocketListener;
 
 type Shared = Arc<dyn ControlPlane>;
 

@@ -16,11 +16,10 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use ironmesh_listener::{WRITE_LIMIT, WriteDeadline};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-
-use super::write_deadline::{WRITE_LIMIT, WriteDeadline};
 
 /// The bounds of a listener.
 #[derive(Debug, Clone, Copy)]

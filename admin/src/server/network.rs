@@ -27,7 +27,6 @@ use tower_service::Service as _;
 use super::connections::{Bounds, serve_stream};
 use super::credentials::{presented_session, principal};
 use super::work_queues::WorkQueues;
-use super::write_deadline::{WRITE_LIMIT, WriteDeadline};
 use super::{ApiError, ControlPlane, Principal, Shared, session_cookie};
 
 /// Counts a failure of a source, with its reason.
@@ -97,7 +96,6 @@ pub(super) async fn serve<C: TlsCredentials>(
         });
         let tls = Arc::clone(&charging);
         async move {
-            let stream = WriteDeadline::new(stream, WRITE_LIMIT);
             serve_stream(TokioIo::new(stream), service, Bounds::NETWORK).await;
             if !client.has_sent_request.load(Ordering::Relaxed) {
                 tls.no_request(client.source);

@@ -7,7 +7,7 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use super::ApiError;
-use super::write_deadline::SocketListener;
+use super::sockets::SocketListener;
 use axum::extract::FromRequestParts;
 use axum::extract::connect_info::Connected;
 use axum::http::request::Parts;

@@ -10,6 +10,8 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _}
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use axum::serve::Listener;
+use ironmesh_listener::{WRITE_LIMIT, WriteDeadline};
 use tokio::net::UnixListener;
 
 /// The failure to create a socket.
@@ -42,6 +44,23 @@ pub enum BindError {
         /// The path of the socket.
         path: PathBuf,
     },
+}
+
+/// The admin socket, whose connections have the limit of writes.
+pub(super) struct SocketListener(pub(super) UnixListener);
+
+impl Listener for SocketListener {
+    type Io = WriteDeadline<tokio::net::UnixStream>;
+    type Addr = tokio::net::unix::SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        let (stream, address) = Listener::accept(&mut self.0).await;
+        (WriteDeadline::new(stream, WRITE_LIMIT), address)
+    }
+
+    fn local_addr(&self) -> io::Result<Self::Addr> {
+        self.0.local_addr()
+    }
 }
 
 /// Creates the socket at `path`, for its owner alone. An existing file there is the socket of a dead process: the

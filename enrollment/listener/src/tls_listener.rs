@@ -22,6 +22,7 @@ use crate::limits::ListenerLimits;
 use crate::losses::{ConnectionLoss, ConnectionLosses};
 use crate::rate::Rate;
 use crate::sources::{ClientSource, ConnectionTable, FailureTable};
+use crate::write_deadline::{WRITE_LIMIT, WriteDeadline};
 
 /// The pause after a failed accept, such as for too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -54,7 +55,7 @@ pub struct TlsListener<C> {
 /// An accepted connection, after its handshake.
 pub struct Accepted<C> {
     /// The stream.
-    pub stream: TlsStream<TcpStream>,
+    pub stream: TlsStream<WriteDeadline<TcpStream>>,
     /// The client's address.
     pub address: SocketAddr,
     /// The client's source, to which its failures are charged.
@@ -185,7 +186,8 @@ impl<C: TlsCredentials> TlsListener<C> {
         tls: Arc<ServerConfig>,
         stream: TcpStream,
         source: ClientSource,
-    ) -> Result<TlsStream<TcpStream>, Failed> {
+    ) -> Result<TlsStream<WriteDeadline<TcpStream>>, Failed> {
+        let stream = WriteDeadline::new(stream, WRITE_LIMIT);
         let time = self.limits.handshake_time;
         let hello = timeout(time, LazyConfigAcceptor::new(Acceptor::default(), stream)).await;
         // A client that connects and leaves, such as the health check of a load balancer, does no harm.
@@ -251,7 +253,7 @@ impl Failed {
 
 /// Closes a connection so that the client reads the TLS alert. In TLS 1.3 the client may have sent its request
 /// already, and a close with unread data would reset the connection and discard the alert.
-async fn linger(mut stream: TcpStream) {
+async fn linger(mut stream: WriteDeadline<TcpStream>) {
     let ended = async {
         stream.shutdown().await?;
         tokio::io::copy(&mut (&mut stream).take(MAX_LINGER), &mut tokio::io::sink()).await

@@ -395,7 +395,7 @@ pub(super) fn parse_response(response: &[u8]) -> (u16, Value) {
 pub(super) const TLS13: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13];
 pub(super) const TLS12: &[&SupportedProtocolVersion] = &[&rustls::version::TLS12];
 
-fn tls_config(
+pub(super) fn tls_config(
     authority: &Authority,
     versions: &[&'static SupportedProtocolVersion],
     identity: Option<&MachineIdentity>,

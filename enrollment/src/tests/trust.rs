@@ -1,17 +1,19 @@
 //! The client's verification of the server, and the TLS of both sides.
 
-use ironmesh_listener::TlsCredentials as _;
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ironmesh_catalog::{ServiceAccount, SpiffeId};
 use ironmesh_cert::{Authority, ControlPlaneCertificate, tls};
+use ironmesh_listener::{TlsCredentials as _, WRITE_LIMIT, WriteDeadline};
 use jiff::Timestamp;
 use rustls::ServerConfig;
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
-use tokio_rustls::TlsAcceptor;
+use tokio::time::{Instant, timeout};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::support::*;
 use crate::server::EnrollmentCredentials;
@@ -115,4 +117,31 @@ async fn tls_1_2_is_refused() {
     let server = Server::start().await;
     server.connect([127, 0, 0, 1], TLS12, None).await.unwrap_err();
     server.connect([127, 0, 0, 1], TLS13, None).await.unwrap();
+}
+
+/// A client that reads nothing, for whose connection a server writes a little now and then, as a stream of events does.
+#[tokio::test(start_paused = true)]
+async fn stalled_reader_below_tls_fails_a_server_that_still_writes() {
+    let authority = authority();
+    let tls = credentials(&authority, &control_plane_certificate(&authority));
+    let (own, peer) = tokio::io::duplex(4096);
+    let connector = TlsConnector::from(tls_config(&authority, rustls::ALL_VERSIONS, None));
+    let (stream, client) = tokio::join!(
+        TlsAcceptor::from(tls).accept(WriteDeadline::new(own, WRITE_LIMIT)),
+        connector.connect("localhost".try_into().unwrap(), peer)
+    );
+    let (mut stream, _client) = (stream.unwrap(), client.unwrap());
+    stream.write_all(&[0; 8192]).await.unwrap();
+    let begin = Instant::now();
+    let error = loop {
+        // TLS keeps these bytes in its buffer.
+        if let Err(error) = stream.write_all(b": idle\n\n").await {
+            break error;
+        }
+        if let Ok(Err(error)) = timeout(Duration::from_secs(10), stream.flush()).await {
+            break error;
+        }
+        assert!(begin.elapsed() <= WRITE_LIMIT, "it writes for {:?}", begin.elapsed());
+    };
+    assert_eq!((error.kind(), begin.elapsed()), (ErrorKind::TimedOut, WRITE_LIMIT));
 }

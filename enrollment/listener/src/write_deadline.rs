@@ -1,20 +1,21 @@
 //! A stream that fails when its peer has not read for a while, so that no response waits for a reader that has gone.
+//!
+//! It belongs below TLS, whose buffer takes further bytes of a response while the peer reads nothing.
 
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use axum::serve::Listener;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{UnixListener, UnixStream};
 use tokio::time::{Instant, Sleep, sleep};
 
 /// How long a write may make no progress.
-pub(super) const WRITE_LIMIT: Duration = Duration::from_secs(30);
+pub const WRITE_LIMIT: Duration = Duration::from_secs(30);
 
 /// The stream.
-pub(super) struct WriteDeadline<S> {
+#[derive(Debug)]
+pub struct WriteDeadline<S> {
     stream: S,
     limit: Duration,
     /// Ends the write that waits.
@@ -23,11 +24,13 @@ pub(super) struct WriteDeadline<S> {
 }
 
 impl<S> WriteDeadline<S> {
-    pub(super) fn new(stream: S, limit: Duration) -> Self {
+    /// A stream whose writes may each wait for `limit`.
+    pub fn new(stream: S, limit: Duration) -> Self {
         Self { stream, limit, deadline: Box::pin(sleep(limit)), is_waiting: false }
     }
 
-    pub(super) fn stream(&self) -> &S {
+    /// The stream itself.
+    pub fn stream(&self) -> &S {
         &self.stream
     }
 
@@ -91,23 +94,6 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteDeadline<S> {
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let shut = Pin::new(&mut self.stream).poll_shutdown(context);
         self.bounded(context, shut)
-    }
-}
-
-/// The admin socket, whose connections have the limit of writes.
-pub(super) struct SocketListener(pub(super) UnixListener);
-
-impl Listener for SocketListener {
-    type Io = WriteDeadline<UnixStream>;
-    type Addr = tokio::net::unix::SocketAddr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        let (stream, address) = Listener::accept(&mut self.0).await;
-        (WriteDeadline::new(stream, WRITE_LIMIT), address)
-    }
-
-    fn local_addr(&self) -> io::Result<Self::Addr> {
-        self.0.local_addr()
     }
 }
 
