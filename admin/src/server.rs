@@ -4,6 +4,7 @@
 //! the handlers ask the control plane. The server keeps no state of the mesh.
 
 mod access;
+mod answer_memory;
 mod connections;
 mod control_plane;
 mod cordons;

@@ -24,7 +24,7 @@ use utoipa::ToSchema;
 use super::error::{Body, InQuery, Parameter, Question, ServiceInPath};
 use super::openapi::{OpenMetrics, ReadinessReport};
 use super::principal::{Identity, Permission, Principal};
-use super::work_queues::{Changes, JsonBody, Reads, blocking};
+use super::work_queues::{Changes, JsonBody, Reads, WorkQueues, blocking};
 use super::{ApiError, Cancellation, ControlPlane, Shared};
 
 /// The most requests that wait for a policy revision at once.
@@ -51,7 +51,7 @@ pub(super) async fn metrics(
     State(control_plane): State<Shared>,
     reads: Reads,
 ) -> Result<OpenMetrics, ApiError> {
-    reads.run(move || Ok(OpenMetrics(control_plane.metrics()))).await
+    reads.send(move || Ok(control_plane.metrics().into_bytes())).await.map(OpenMetrics)
 }
 
 pub(super) async fn healthz(State(control_plane): State<Shared>) -> Result<&'static str, ApiError> {
@@ -341,13 +341,14 @@ pub(super) async fn accept_endpoints(
 
 pub(super) async fn plan(
     State(control_plane): State<Shared>,
-    _: Principal,
+    principal: Principal,
+    Extension(queues): Extension<WorkQueues>,
     Body(request): Body<PlanRequest>,
 ) -> Result<JsonBody<Plan>, ApiError> {
     let client = Arc::new(());
     let cancellation = Cancellation(Arc::downgrade(&client));
-    let planned =
-        blocking(move || JsonBody::encode(&control_plane.plan(&request, &cancellation)?)).await;
+    let plan = move || queues.encode(&principal, &control_plane.plan(&request, &cancellation)?);
+    let planned = blocking(plan).await;
     // Dropped earlier if this future is dropped, because the client has disconnected.
     drop(client);
     planned

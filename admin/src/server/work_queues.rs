@@ -10,10 +10,12 @@ use axum::extract::{Extension, FromRequestParts, Request};
 use axum::http::header;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tracing::Span;
 
+use super::answer_memory::AnswerMemory;
 use super::principal::{Identity, Principal};
 use super::{ApiError, Shared};
 
@@ -53,9 +55,20 @@ pub(super) struct WorkQueues {
     network_changes: WorkQueue,
     look_ups: WorkQueue,
     large_bodies: Arc<Semaphore>,
+    answers: AnswerMemory,
 }
 
 impl WorkQueues {
+    /// The answer in JSON to a request of `principal`, as part of the memory of answers.
+    pub(super) fn encode<T: Serialize>(
+        &self,
+        principal: &Principal,
+        answer: &T,
+    ) -> Result<JsonBody<T>, ApiError> {
+        let is_local = principal.identity == Identity::Local;
+        Ok(JsonBody(self.answers.hold(json(answer)?, is_local)?, PhantomData))
+    }
+
     /// The permit of a request with a large body.
     pub(super) fn large_body(request: &Request) -> Result<OwnedSemaphorePermit, ApiError> {
         let queues = request.extensions().get::<Self>();
@@ -89,6 +102,7 @@ impl Default for WorkQueues {
             network_changes: WorkQueue::new(MAX_QUEUED_CHANGES, MAX_CONCURRENT_CHANGES),
             look_ups: WorkQueue::new(MAX_QUEUED_LOOK_UPS, MAX_CONCURRENT_LOOK_UPS),
             large_bodies: Arc::new(Semaphore::new(MAX_LARGE_BODIES)),
+            answers: AnswerMemory::default(),
         }
     }
 }
@@ -144,10 +158,21 @@ impl Reads {
         self,
         read: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
     ) -> Result<JsonBody<T>, ApiError> {
-        self.run(move || JsonBody::encode(&read()?)).await
+        let bytes = self.send(move || json(&read()?)).await?;
+        Ok(JsonBody(bytes, PhantomData))
     }
 
-    pub(super) async fn run<T: Send + 'static>(
+    /// The bytes of an answer, as part of the memory of answers.
+    pub(super) async fn send(
+        self,
+        read: impl FnOnce() -> Result<Vec<u8>, ApiError> + Send + 'static,
+    ) -> Result<Bytes, ApiError> {
+        let (memory, is_local) =
+            (self.queues.answers.clone(), self.principal.identity == Identity::Local);
+        self.run(move || memory.hold(read()?, is_local)).await
+    }
+
+    async fn run<T: Send + 'static>(
         self,
         read: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
@@ -214,13 +239,17 @@ impl FromRequestParts<Shared> for Changes {
 }
 
 /// An answer in JSON, encoded by the thread that computed it: the configuration of a proxy has megabytes.
-pub(super) struct JsonBody<T>(Vec<u8>, PhantomData<fn() -> T>);
+pub(super) struct JsonBody<T>(Bytes, PhantomData<fn() -> T>);
 
 impl<T: Serialize> JsonBody<T> {
+    /// A short answer, which the number of connections bounds.
     pub(super) fn encode(answer: &T) -> Result<Self, ApiError> {
-        let json = serde_json::to_vec(answer).map(|json| Self(json, PhantomData));
-        json.map_err(|error| ApiError::Internal(error.to_string()))
+        Ok(Self(json(answer)?.into(), PhantomData))
     }
+}
+
+fn json<T: Serialize>(answer: &T) -> Result<Vec<u8>, ApiError> {
+    serde_json::to_vec(answer).map_err(|error| ApiError::Internal(error.to_string()))
 }
 
 impl<T> IntoResponse for JsonBody<T> {

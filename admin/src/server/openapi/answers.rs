@@ -3,6 +3,7 @@
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, SET_COOKIE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use utoipa::ToSchema;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::openapi::{Content, RefOr};
@@ -67,7 +68,7 @@ impl Output for ReadinessReport {
 }
 
 /// The metrics, in the OpenMetrics text format.
-pub(in super::super) struct OpenMetrics(pub(in super::super) String);
+pub(in super::super) struct OpenMetrics(pub(in super::super) Bytes);
 
 impl OpenMetrics {
     const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
