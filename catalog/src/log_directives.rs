@@ -27,6 +27,15 @@ impl LogDirectives {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// Whether they include lines of libraries at the level `trace`: these may have the content of requests, such as tokens.
+    pub fn traces_libraries(&self) -> bool {
+        self.0.split(',').any(|part| match part.split_once('=') {
+            None => part == "trace",
+            // A target stands for all that begin with it.
+            Some((target, level)) => level == "trace" && !target.starts_with(OWN_TARGETS),
+        })
+    }
 }
 
 impl Default for LogDirectives {
@@ -131,6 +140,23 @@ mod tests {
             assert_eq!(parsed.as_str().parse(), Ok(parsed.clone()), "its own text");
         }
         assert_eq!(LogDirectives::default().as_str(), "info");
+    }
+
+    #[test]
+    fn trace_of_libraries_is_recognized() {
+        for (text, expected) in [
+            ("trace", true),
+            ("TRACE", true),
+            ("debug,h2=trace", true),
+            ("iron=trace", true),
+            ("trace,h2=off", true),
+            ("debug", false),
+            ("debug,ironmesh=trace", false),
+            ("ironmesh_xds_server::service=trace,h2=debug", false),
+        ] {
+            let directives: LogDirectives = text.parse().unwrap();
+            assert_eq!(directives.traces_libraries(), expected, "{text}");
+        }
     }
 
     #[test]
