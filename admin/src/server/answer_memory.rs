@@ -49,8 +49,8 @@ impl AnswerMemory {
 }
 
 fn take((part, most): &(Arc<Semaphore>, u32), kib: u32) -> Result<OwnedSemaphorePermit, ApiError> {
-    let taken = Arc::clone(part).try_acquire_many_owned(kib.min(*most));
-    taken.map_err(|_| {
+    let permit = Arc::clone(part).try_acquire_many_owned(kib.min(*most));
+    permit.map_err(|_| {
         let mib = most >> 10;
         ApiError::Busy(format!("answers of {mib} MiB are being sent to other clients: try again"))
     })
