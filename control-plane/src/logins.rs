@@ -193,9 +193,15 @@ impl Logins {
         }
     }
 
-    /// Revokes a link or a session. An earlier revocation stays.
-    pub(crate) fn revoke(&self, id: &TokenId, revocation: &Revocation) -> Result<Login, ApiError> {
+    /// Revokes a link or a session, unless `check` rejects that. An earlier revocation stays.
+    pub(crate) fn revoke(
+        &self,
+        id: &TokenId,
+        revocation: &Revocation,
+        check: impl Fn(&Login) -> Result<(), ApiError>,
+    ) -> Result<Login, ApiError> {
         let revoked = self.change(id, |login| {
+            check(&login)?;
             let revoked = login.is_usable(revocation.at).then(|| revocation.clone());
             Ok(Login { revoked: revoked.or(login.revoked), ..login })
         })?;

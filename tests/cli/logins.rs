@@ -140,6 +140,24 @@ async fn session_of_an_operator_ends_with_the_credential() {
     let made = links(json!({})).await;
     assert_eq!((made.status.as_u16(), &made.json()["role"]), (201, &json!("operator")));
 
+    // Its user ends a login of the same name, also with a different role, and none of another user.
+    let (of_root, _) = link(&server, "viewer");
+    let viewer = json!({ "token": token_text(&server, "vic", "viewer", "1h") });
+    let (mut one, mut two) = (Browser::open(&server), Browser::open(&server));
+    let id = one.log_in(&viewer).await.json()["id"].as_str().unwrap().to_owned();
+    assert_eq!(two.log_in(&viewer).await.status, 200);
+    let seen = two.get("/v1/sessions").await.json();
+    let users: Vec<_> =
+        seen["sessions"].as_array().unwrap().iter().map(|one| &one["user"]).collect();
+    assert_eq!(users, ["operator vic", "operator vic"]);
+    let revoke = |id: &str| format!("/v1/sessions/{id}/revoke");
+    let foreign = two.post(&revoke(&of_root), &json!({})).await;
+    assert_eq!(foreign.status, 403, "{}", foreign.text());
+    let own = two.post(&revoke(&id), &json!({})).await;
+    assert_eq!(own.status, 200, "{}", own.text());
+    assert_eq!(one.get("/v1/proxies").await.status, 401);
+    assert_eq!(two.get("/v1/proxies").await.status, 200);
+
     let mut leaving = Browser::open(&server);
     assert_eq!(leaving.log_in(&request).await.status, 200);
     let out = leaving.post("/v1/logout", &Value::Null).await;

@@ -20,8 +20,8 @@ use super::{ApiError, Principal, Shared};
 
 /// The interface of a running control plane about logins of browsers.
 pub trait LoginAccess: Send + Sync + 'static {
-    /// The links and sessions.
-    fn sessions(&self) -> SessionList;
+    /// The links and sessions: all of them, or those of a principal who may read no others.
+    fn sessions(&self, principal: &Principal) -> SessionList;
 
     /// Creates a login link. May block on the store.
     fn create_link(
@@ -46,12 +46,13 @@ pub trait LoginAccess: Send + Sync + 'static {
         address: SocketAddr,
     ) -> Result<(Secret, SessionView), ApiError>;
 
-    /// Revokes a link or a session; `is_own` if its user logs out. May block on the store.
+    /// Revokes a link or a session: of any user, or of a principal who administers nothing. `is_logout` if the user logs
+    /// out. May block on the store.
     fn revoke_session(
         &self,
         principal: &Principal,
         id: &TokenId,
-        is_own: bool,
+        is_logout: bool,
     ) -> Result<SessionView, ApiError>;
 }
 
@@ -59,7 +60,8 @@ pub(super) async fn sessions(
     State(control_plane): State<Shared>,
     reads: Reads,
 ) -> Result<JsonBody<SessionList>, ApiError> {
-    reads.answer(move || Ok(control_plane.sessions())).await
+    let principal = reads.principal.clone();
+    reads.answer(move || Ok(control_plane.sessions(&principal))).await
 }
 
 pub(super) async fn create_link(

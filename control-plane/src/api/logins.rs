@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use ironmesh_admin::{ApiError, Authenticated, Identity, LoginAccess, Principal};
+use ironmesh_admin::{ApiError, Authenticated, Identity, LoginAccess, Permission, Principal};
 use ironmesh_api::{LinkRequest, LoginLink, LoginRequest, SessionList, SessionView};
 use ironmesh_catalog::{Login, LoginUser, OperatorRole, Revocation, Secret, TokenId};
 use jiff::Timestamp;
@@ -15,9 +15,12 @@ use crate::operators::CredentialHolder;
 const LOGGED_OUT: &str = "logged out";
 
 impl LoginAccess for RunningControlPlane {
-    fn sessions(&self) -> SessionList {
+    fn sessions(&self, principal: &Principal) -> SessionList {
         let now = Timestamp::now();
-        let logins = self.logins.list();
+        let mut logins = self.logins.list();
+        if !principal.may(Permission::ReadAccess) {
+            logins.retain(|login| is_own(principal, login));
+        }
         SessionList { sessions: logins.iter().map(|login| SessionView::new(login, now)).collect() }
     }
 
@@ -79,17 +82,46 @@ impl LoginAccess for RunningControlPlane {
         &self,
         principal: &Principal,
         id: &TokenId,
-        is_own: bool,
+        is_logout: bool,
     ) -> Result<SessionView, ApiError> {
         let now = Timestamp::now();
-        let reason = is_own.then(|| LOGGED_OUT.to_owned());
-        let result = self.logins.revoke(id, &Revocation::by_operator(now, reason));
-        let done = if is_own { "logged out" } else { "revoked" };
+        let reason = is_logout.then(|| LOGGED_OUT.to_owned());
+        let revocation = Revocation::by_operator(now, reason);
+        let result = self.logins.revoke(id, &revocation, |login| may_revoke(principal, login));
+        let done = if is_logout { "logged out" } else { "revoked" };
         let message = format!("{done}: session {id}");
         let entry = journal::login_change(principal, result.as_ref().map(|_| &*message));
         self.journal.record_and_wait(entry);
         Ok(SessionView::new(&result?, now))
     }
+}
+
+/// The user as whom a principal logs in; none if it logs in nowhere.
+fn user_of(principal: &Principal) -> Option<LoginUser> {
+    match &principal.identity {
+        Identity::User { uid } | Identity::LoggedInOwner { uid } => {
+            Some(LoginUser::Owner { uid: *uid })
+        }
+        Identity::Operator { name, credential } => {
+            Some(LoginUser::Operator { name: name.clone(), credential: credential.clone() })
+        }
+        Identity::Local => None,
+    }
+}
+
+fn is_own(principal: &Principal, login: &Login) -> bool {
+    user_of(principal).is_some_and(|user| user.is_same_user(&login.user))
+}
+
+/// Every user may end the own logins, with any role: a lost laptop must not wait for an admin.
+fn may_revoke(principal: &Principal, login: &Login) -> Result<(), ApiError> {
+    if is_own(principal, login) || principal.may(Permission::Administer) {
+        return Ok(());
+    }
+    Err(ApiError::Forbidden(format!(
+        "login {} is one of another user, which an admin revokes; {principal} has the role {}",
+        login.id, principal.role
+    )))
 }
 
 impl RunningControlPlane {
@@ -132,17 +164,8 @@ impl RunningControlPlane {
                     .to_owned(),
             ));
         }
-        let user = match &principal.identity {
-            Identity::User { uid } | Identity::LoggedInOwner { uid } => {
-                LoginUser::Owner { uid: *uid }
-            }
-            Identity::Operator { name, credential } => {
-                LoginUser::Operator { name: name.clone(), credential: credential.clone() }
-            }
-            Identity::Local => {
-                return Err(ApiError::Forbidden("the admin port only reads".to_owned()));
-            }
-        };
+        let only_reads = || ApiError::Forbidden("the admin port only reads".to_owned());
+        let user = user_of(principal).ok_or_else(only_reads)?;
         let role = request.role.unwrap_or(principal.role);
         if role > principal.role {
             return Err(ApiError::Forbidden(format!(
@@ -167,5 +190,54 @@ impl RunningControlPlane {
         };
         let links = servers.iter().map(link).collect();
         Ok(LoginLink { id: login.id, role, links, expires_at: login.expires_at })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ironmesh_catalog::UnknownFields;
+
+    use super::*;
+
+    fn login(user: LoginUser) -> Login {
+        Login {
+            id: "0123456789abcdef".parse().unwrap(),
+            user,
+            role: OperatorRole::Viewer,
+            secret_hash: String::new(),
+            created_at: Timestamp::UNIX_EPOCH,
+            used_at: None,
+            expires_at: Timestamp::UNIX_EPOCH,
+            revoked: None,
+            unknown: UnknownFields::default(),
+        }
+    }
+
+    #[test]
+    fn users_revoke_their_own_logins_and_admins_all() {
+        let operator = |name: &str, role| {
+            let (name, credential) = (name.parse().unwrap(), "2".to_owned());
+            let identity = Identity::Operator { name, credential };
+            Principal { identity, role, ..Principal::owner(None) }
+        };
+        let (ann, owner) = (
+            // Made by a different credential.
+            login(LoginUser::Operator { name: "ann".parse().unwrap(), credential: "1".to_owned() }),
+            login(LoginUser::Owner { uid: Some(7) }),
+        );
+        let identity = Identity::LoggedInOwner { uid: Some(7) };
+        let role = OperatorRole::Viewer;
+        let logged_in_owner = Principal { identity, role, ..Principal::owner(None) };
+        for (principal, of_ann, of_owner) in [
+            (operator("ann", OperatorRole::Viewer), true, false),
+            (operator("ben", OperatorRole::Operator), false, false),
+            (operator("ben", OperatorRole::Admin), true, true),
+            (logged_in_owner, false, true),
+            (Principal::owner(Some(7)), true, true),
+            (Principal::local(), false, false),
+        ] {
+            assert_eq!(may_revoke(&principal, &ann).is_ok(), of_ann, "{principal:?}");
+            assert_eq!(may_revoke(&principal, &owner).is_ok(), of_owner, "{principal:?}");
+        }
     }
 }

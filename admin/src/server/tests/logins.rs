@@ -15,7 +15,7 @@ use super::*;
 
 /// It knows no link and no session, and waits for the test before it looks one up.
 impl LoginAccess for Slow {
-    fn sessions(&self) -> SessionList {
+    fn sessions(&self, _: &Principal) -> SessionList {
         not_requested()
     }
 
