@@ -36,6 +36,17 @@ pub enum BindError {
         /// Its permission bits.
         mode: u32,
     },
+    /// A different user can replace the socket of a group by another one: in its folder, or by a folder above it.
+    #[error(
+        "`{folder}`, which has the `group_socket`, {why}: a user who is neither root nor that of the control plane could \
+         replace the socket; use a folder below `/run`"
+    )]
+    Replaceable {
+        /// The folder.
+        folder: PathBuf,
+        /// Its owner, or its mode.
+        why: String,
+    },
     /// A different process has this path.
     #[error(
         "a process answers on the socket `{path}` already: stop it, or set a different `group_socket` in the settings"
@@ -79,7 +90,7 @@ pub fn bind_socket(path: &Path) -> Result<UnixListener, BindError> {
 ///
 /// # Errors
 ///
-/// Fails if others than the group may enter the folder, if a process answers at `path`, or where the system does not
+/// Fails if others than the group may enter the folder, if another user may replace the socket, if a process answers at `path`, or where the system does not
 /// create the socket.
 pub fn bind_group_socket(path: &Path) -> Result<UnixListener, BindError> {
     let system = |source| BindError::System { path: path.to_owned(), source };
@@ -89,11 +100,34 @@ pub fn bind_group_socket(path: &Path) -> Result<UnixListener, BindError> {
     if !metadata.is_dir() || mode & 0o2000 == 0 || mode & 0o027 != 0 {
         return Err(BindError::Folder { folder: folder.to_owned(), mode });
     }
+    check_owners(path, folder, rustix::process::geteuid().as_raw())?;
     // No lock belongs to this path.
     if UnixStream::connect(path).is_ok() {
         return Err(BindError::InUse { path: path.to_owned() });
     }
     bind(path, 0o660)
+}
+
+/// Rejects a folder in which a user other than `own` and root may replace the socket. Whoever owns a folder, or writes to it,
+/// may rename what is in it; with the sticky bit, only the owner of that.
+fn check_owners(path: &Path, folder: &Path, own: u32) -> Result<(), BindError> {
+    let system = |source| BindError::System { path: path.to_owned(), source };
+    let resolved = fs_err::canonicalize(folder).map_err(system)?;
+    let absolute = std::path::absolute(folder).map_err(system)?;
+    // Also the folders of links on the way.
+    for folder in resolved.ancestors().chain(absolute.ancestors()) {
+        let metadata = fs_err::metadata(folder).map_err(system)?;
+        let (uid, mode) = (metadata.uid(), metadata.mode() & 0o7777);
+        let why = if uid != own && uid != 0 {
+            format!("belongs to the user with uid {uid}")
+        } else if mode & 0o002 != 0 && mode & 0o1000 == 0 {
+            format!("has the mode {mode:o}, by which all users write")
+        } else {
+            continue;
+        };
+        return Err(BindError::Replaceable { folder: folder.to_owned(), why });
+    }
+    Ok(())
 }
 
 fn bind(path: &Path, mode: u32) -> Result<UnixListener, BindError> {
