@@ -14,6 +14,7 @@ mod logins;
 mod mesh_reads;
 mod metrics;
 mod operators;
+mod page_query;
 mod plan;
 mod proxies;
 mod proxy_list;

@@ -6,26 +6,24 @@ use ironmesh_api::{
     ProviderList, ServiceDetail, ServicePage, ServiceQuery, SettingsView,
 };
 use ironmesh_catalog::{Name, ServiceName};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::{Client, ClientError, broken};
 
 impl Client {
     /// All services of policy, or of one namespace, from as many pages as that needs.
     pub async fn services(&self, namespace: Option<&Name>) -> Result<ServicePage, ClientError> {
-        let namespace = namespace.cloned();
-        let mut query = ServiceQuery { namespace, limit: Some(MAX_SERVICE_PAGE), after: None };
+        let limit = Some(MAX_SERVICE_PAGE);
+        let query = |after| ServiceQuery { namespace: namespace.cloned(), limit, after };
         let mut all = ServicePage::default();
-        loop {
-            let text = serde_urlencoded::to_string(&query).map_err(broken)?;
-            let path = format!("/v1/services?{text}");
-            let page: ServicePage = self.call::<(), _>(Method::GET, &path, None).await?;
+        let add = |page: ServicePage| {
             all.services.extend(page.services);
             all.matching = page.matching;
-            query.after = page.next;
-            if query.after.is_none() {
-                return Ok(all);
-            }
-        }
+            page.next
+        };
+        self.read_pages("/v1/services", query, add).await?;
+        Ok(all)
     }
 
     /// The documents of a stored revision of policy, or of the active one.
@@ -54,18 +52,33 @@ impl Client {
 
     /// All service ports with their callers, or those of one namespace, from as many pages as that needs.
     pub async fn access(&self, namespace: Option<&Name>) -> Result<AccessPage, ClientError> {
-        let namespace = namespace.cloned();
-        let mut query = AccessQuery { namespace, limit: Some(MAX_ACCESS_PAGE), after: None };
+        let limit = Some(MAX_ACCESS_PAGE);
+        let query = |after| AccessQuery { namespace: namespace.cloned(), limit, after };
         let mut all = AccessPage::default();
-        loop {
-            let text = serde_urlencoded::to_string(&query).map_err(broken)?;
-            let path = format!("/v1/access?{text}");
-            let page: AccessPage = self.call::<(), _>(Method::GET, &path, None).await?;
+        let add = |page: AccessPage| {
             all.ports.extend(page.ports);
             all.matching = page.matching;
-            query.after = page.next;
-            if query.after.is_none() {
-                return Ok(all);
+            page.next
+        };
+        self.read_pages("/v1/access", query, add).await?;
+        Ok(all)
+    }
+
+    /// Reads the pages of a list, from the first one. `query` makes the query of a page after another one, and `add` keeps a
+    /// page and returns what comes after it.
+    async fn read_pages<Q: Serialize, P: DeserializeOwned>(
+        &self,
+        path: &str,
+        query: impl Fn(Option<String>) -> Q,
+        mut add: impl FnMut(P) -> Option<String>,
+    ) -> Result<(), ClientError> {
+        let mut after = None;
+        loop {
+            let text = serde_urlencoded::to_string(query(after)).map_err(broken)?;
+            let path = format!("{path}?{text}");
+            after = add(self.call::<(), P>(Method::GET, &path, None).await?);
+            if after.is_none() {
+                return Ok(());
             }
         }
     }

@@ -6,9 +6,10 @@ use ironmesh_api::{
     AccessExtent, AccessPage, AccessQuery, CallerView, CallersView, MAX_ACCESS_PAGE,
     MAX_CALLER_RULES, MAX_PAGE_CALLERS, MAX_PORT_CALLERS, PortAccessView,
 };
-use ironmesh_catalog::{InvalidName, Port, Service, ServicePort, Snapshot};
+use ironmesh_catalog::{Port, Service, ServicePort, Snapshot};
 
 use super::RunningControlPlane;
+use super::page_query::{PageBounds, is_in};
 
 impl RunningControlPlane {
     /// A page of service ports with their callers, by port.
@@ -18,17 +19,13 @@ impl RunningControlPlane {
 }
 
 fn access_page(snapshot: &Snapshot, query: &AccessQuery) -> Result<AccessPage, ApiError> {
-    let invalid = |error: InvalidName| ApiError::BadRequest(format!("`after`: {error}"));
-    let after: Option<ServicePort> =
-        query.after.as_deref().map(|text| text.parse().map_err(invalid)).transpose()?;
-    let limit = query.limit.unwrap_or(MAX_ACCESS_PAGE).clamp(1, MAX_ACCESS_PAGE);
-    let is_in = |service: &Service| {
-        query.namespace.as_ref().is_none_or(|namespace| service.name.namespace == *namespace)
-            && !service.is_subset()
-    };
+    let PageBounds { after, limit } =
+        PageBounds::<ServicePort>::read(query.after.as_deref(), query.limit, MAX_ACCESS_PAGE)?;
+    let is_listed =
+        |service: &Service| is_in(service, query.namespace.as_ref()) && !service.is_subset();
     let mut page = AccessPage::default();
     let mut callers = 0;
-    let services = snapshot.specification.services.values().filter(|service| is_in(service));
+    let services = snapshot.specification.services.values().filter(|service| is_listed(service));
     for (service, (key, port)) in
         services.flat_map(|service| service.service_ports().map(move |port| (service, port)))
     {

@@ -1,7 +1,6 @@
 //! The admin API's view of the services of policy.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use ironmesh_admin::ApiError;
 use ironmesh_analysis::routing::split_branches;
@@ -12,26 +11,22 @@ use ironmesh_api::{
 };
 use ironmesh_catalog::service::External;
 use ironmesh_catalog::splits::Splits;
-use ironmesh_catalog::{
-    Health, InvalidName, Port, Records, Service, ServiceName, ServicePort, Snapshot,
-};
+use ironmesh_catalog::{Health, Port, Records, Service, ServiceName, ServicePort, Snapshot};
 
 use super::RunningControlPlane;
 use super::access::callers_view;
 use super::endpoints::{find_service, status_word};
+use super::page_query::{PageBounds, is_in};
 
 impl RunningControlPlane {
     /// A page of the services, by name.
     pub(super) fn service_page(&self, query: &ServiceQuery) -> Result<ServicePage, ApiError> {
-        let invalid = |error: InvalidName| ApiError::BadRequest(format!("`after`: {error}"));
-        let after: Option<ServiceName> =
-            query.after.as_deref().map(|text| text.parse().map_err(invalid)).transpose()?;
-        let limit = query.limit.unwrap_or(MAX_SERVICE_PAGE).clamp(1, MAX_SERVICE_PAGE);
+        let PageBounds { after, limit } =
+            PageBounds::read(query.after.as_deref(), query.limit, MAX_SERVICE_PAGE)?;
         let snapshot = self.snapshot()?;
-        let is_in = |service: &&Arc<Service>| {
-            query.namespace.as_ref().is_none_or(|namespace| service.name.namespace == *namespace)
-        };
-        let matching: Vec<_> = snapshot.specification.services.values().filter(is_in).collect();
+        let services = snapshot.specification.services.values();
+        let matching: Vec<_> =
+            services.filter(|service| is_in(service, query.namespace.as_ref())).collect();
         let start =
             after.map_or(0, |after| matching.partition_point(|service| service.name <= after));
         let page = matching.get(start..).unwrap_or_default();
