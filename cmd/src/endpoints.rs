@@ -1,31 +1,69 @@
 //! `ironmesh endpoints`: the endpoints of services, and whether callers use them.
 
-mod watch;
-
-use ironmesh_api::AcceptedEndpoints;
+use ironmesh_admin::Client;
+use ironmesh_api::{AcceptedEndpoints, EndpointList};
+use ironmesh_catalog::ServiceName;
+use ironmesh_catalog::text::escape_line;
 use ironmesh_command_line::{AcceptArguments, EndpointsArguments, EndpointsCommand, Output};
-use ironmesh_views::endpoints::text;
+use ironmesh_views::endpoints as views;
 use jiff::Timestamp;
+use serde_json::Value;
 
 use crate::resolved_settings::ResolvedSettings;
+use crate::watch::{Watched, watch};
 use ironmesh_terminal::stdout::{out, outln};
 
 /// Lists the endpoints of one service or of all, once or until stdout closes.
 pub(crate) async fn endpoints(arguments: EndpointsArguments, output: Output) -> anyhow::Result<()> {
-    let EndpointsArguments { command, config, service, watch } = arguments;
+    let EndpointsArguments { command, config, service, watch: is_watched } = arguments;
     if let Some(EndpointsCommand::Accept(arguments)) = command {
         return accept(&arguments, output).await;
     }
     let client = ResolvedSettings::connect(&config)?.client();
-    if watch {
-        return watch::watch(&client, service.as_ref(), output).await;
+    let endpoints = Endpoints { client, service };
+    if is_watched {
+        return watch(&endpoints, output).await;
     }
-    let list = client.endpoints(service.as_ref()).await?;
+    let list = endpoints.read().await?;
     match output {
         Output::Json => outln!("{}", serde_json::to_string_pretty(&list)?)?,
-        Output::Text => out!("{}", text(&list, Timestamp::now()))?,
+        Output::Text => out!("{}", views::text(&list, Timestamp::now()))?,
     }
     Ok(())
+}
+
+/// The endpoints of one service or of all.
+struct Endpoints {
+    client: Client,
+    service: Option<ServiceName>,
+}
+
+impl Watched for Endpoints {
+    type State = EndpointList;
+
+    async fn read(&self) -> anyhow::Result<EndpointList> {
+        Ok(self.client.endpoints(self.service.as_ref()).await?)
+    }
+
+    fn json(&self, list: &EndpointList, _now: Timestamp) -> serde_json::Result<Value> {
+        serde_json::to_value(list)
+    }
+
+    fn text(&self, list: &EndpointList, now: Timestamp) -> String {
+        views::text(list, now)
+    }
+
+    /// A line for each change.
+    fn changes(
+        &self,
+        before: Option<&EndpointList>,
+        list: &EndpointList,
+        now: Timestamp,
+    ) -> String {
+        let none = EndpointList::default();
+        let lines = views::changes(before.unwrap_or(&none), list);
+        lines.iter().map(|line| format!("{now:.0} {}\n", escape_line(line))).collect()
+    }
 }
 
 /// Accepts a held-back endpoint removal of a service.

@@ -1,13 +1,16 @@
 //! `ironmesh finding`: lists active findings, and silences them for a while.
 
-use ironmesh_api::SilenceRequest;
+use ironmesh_admin::Client;
+use ironmesh_api::{FindingList, SilenceRequest, SilenceView};
 use ironmesh_command_line::{
     FindingCommand, FindingListArguments, Output, SilenceArguments, UnsilenceArguments,
 };
 use ironmesh_views::findings;
-use serde_json::json;
+use jiff::Timestamp;
+use serde_json::{Value, json};
 
 use crate::resolved_settings::ResolvedSettings;
+use crate::watch::{Watched, watch};
 use ironmesh_terminal::stdout::{out, outln};
 
 /// Runs a command about findings.
@@ -20,17 +23,39 @@ pub(crate) async fn run(command: FindingCommand, output: Output) -> anyhow::Resu
 }
 
 async fn list(arguments: &FindingListArguments, output: Output) -> anyhow::Result<()> {
-    let client = ResolvedSettings::connect(&arguments.config)?.client();
-    let found = client.findings().await?;
-    let silences = client.silences().await?.silences;
+    let findings = Findings { client: ResolvedSettings::connect(&arguments.config)?.client() };
+    if arguments.watch.watch {
+        return watch(&findings, output).await;
+    }
+    let state = findings.read().await?;
+    let now = Timestamp::now();
     match output {
-        Output::Json => outln!(
-            "{:#}",
-            json!({ "findings": found.findings, "silenced": found.silenced, "silences": silences })
-        )?,
-        Output::Text => out!("{}", findings::list(&found.findings, &silences))?,
+        Output::Json => outln!("{:#}", findings.json(&state, now)?)?,
+        Output::Text => out!("{}", findings.text(&state, now))?,
     }
     Ok(())
+}
+
+/// The active findings and the silences of the mesh.
+struct Findings {
+    client: Client,
+}
+
+impl Watched for Findings {
+    type State = (FindingList, Vec<SilenceView>);
+
+    async fn read(&self) -> anyhow::Result<Self::State> {
+        Ok((self.client.findings().await?, self.client.silences().await?.silences))
+    }
+
+    fn json(&self, (found, silences): &Self::State, _now: Timestamp) -> serde_json::Result<Value> {
+        let FindingList { findings, silenced, .. } = found;
+        Ok(json!({ "findings": findings, "silenced": silenced, "silences": silences }))
+    }
+
+    fn text(&self, (found, silences): &Self::State, _now: Timestamp) -> String {
+        findings::list(&found.findings, silences)
+    }
 }
 
 async fn silence(arguments: SilenceArguments, output: Output) -> anyhow::Result<()> {

@@ -27,6 +27,7 @@ mod session;
 mod settings;
 mod status;
 mod store;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -94,7 +95,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             runtime.block_on(proxy::bootstrap(*arguments, output))
         }
         Command::Proxy(ProxyCommand::List(arguments)) => {
-            runtime.block_on(proxy::list(&arguments, cli.output))
+            runtime.block_on(proxy::list(arguments, cli.output))
         }
         Command::Proxy(ProxyCommand::Show(arguments)) => {
             runtime.block_on(proxy::show(&arguments, output))

@@ -1,17 +1,10 @@
 //! Colors and redrawn pictures on a terminal, and how NO_COLOR and TERM disable them.
 
-use std::os::fd::OwnedFd;
-use std::path::Path;
-use std::process::{Child, Command};
-
 use fs_err as fs;
-use ironmesh_tests::eventually;
-use rustix::io::{Errno, ioctl_fionbio, read};
-use rustix::process::{Pid, Signal, kill_process};
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use crate::command::Workspace;
 use crate::server::Server;
+use crate::terminal::TerminalProgram;
 
 /// The environments, and whether output has colors in each.
 const ENVIRONMENTS: [(&[(&str, &str)], bool); 5] = [
@@ -21,60 +14,6 @@ const ENVIRONMENTS: [(&[(&str, &str)], bool); 5] = [
     (&[("TERM", "dumb")], false),
     (&[("TERM", "dumb"), ("NO_COLOR", "")], false),
 ];
-
-/// A program on its own terminal. Dropping this value ends it.
-struct TerminalProgram {
-    master: OwnedFd,
-    process: Child,
-    text: String,
-}
-
-impl TerminalProgram {
-    fn start(mut command: Command, environment: &[(&str, &str)]) -> Self {
-        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC);
-        let master = master.unwrap();
-        grantpt(&master).unwrap();
-        unlockpt(&master).unwrap();
-        ioctl_fionbio(&master, true).unwrap();
-        let name = ptsname(&master, Vec::new()).unwrap();
-        let name = Path::new(name.to_str().unwrap());
-        let slave = fs::OpenOptions::new().read(true).write(true).open(name).unwrap();
-        let slave = || slave.file().try_clone().unwrap();
-        command.stdin(slave()).stdout(slave()).stderr(slave());
-        command.env_remove("NO_COLOR").envs(environment.iter().copied());
-        Self { process: command.spawn().unwrap(), master, text: String::new() }
-    }
-
-    /// All output so far.
-    fn text(&mut self) -> &str {
-        let mut part = [0; 4096];
-        loop {
-            match read(&self.master, &mut part) {
-                Ok(count @ 1..) => self.text.push_str(&String::from_utf8_lossy(&part[..count])),
-                Err(Errno::INTR) => {}
-                Ok(_) | Err(_) => return &self.text,
-            }
-        }
-    }
-
-    /// Waits until the output has `words`.
-    async fn shows(&mut self, words: &str) -> String {
-        eventually(&format!("{words:?} on the terminal"), async || {
-            let text = self.text();
-            if text.contains(words) { Ok(text.to_owned()) } else { Err(text.to_owned()) }
-        })
-        .await
-    }
-}
-
-impl Drop for TerminalProgram {
-    fn drop(&mut self) {
-        let pid = Pid::from_child(&self.process);
-        // It may have ended by itself.
-        let _ = kill_process(pid, Signal::KILL);
-        let _ = self.process.wait();
-    }
-}
 
 const BAD: &str = "[[service]]\nname = \"store\"\ncolour = \"red\"\n";
 const GOOD: &str = "[[service]]\nname = \"store\"\nports = [{ port = 80, protocol = \"http\" }]\n";
@@ -105,14 +44,13 @@ async fn policy_commands_honor_no_color_and_dumb_terminals() {
             // `import` does not overwrite files.
             drop(fs::remove_file(workspace.path().join("out.toml")));
             let mut terminal = TerminalProgram::start(workspace.command(arguments), environment);
-            let status = eventually("the end", async || {
-                let text = terminal.text().to_owned();
-                terminal.process.try_wait().unwrap().ok_or(text)
-            })
-            .await;
+            let status = terminal.end().await;
             let text = terminal.text().to_owned();
             let is_colored = text.contains("\u{1b}[");
-            assert_eq!(is_colored, has_colors, "{arguments:?} {environment:?} {status}: {text:?}");
+            assert_eq!(
+                is_colored, has_colors,
+                "{arguments:?} {environment:?} {status:?}: {text:?}"
+            );
         }
     }
 }

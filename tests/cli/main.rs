@@ -67,6 +67,8 @@ mod status;
 mod store_transfer;
 mod storms;
 mod suggestions;
+mod terminal;
 mod traffic_report;
 mod versions;
+mod watch;
 mod yaml;

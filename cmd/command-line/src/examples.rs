@@ -7,7 +7,7 @@ use clap::Command;
 /// The commands with their examples, each as it is typed.
 const EXAMPLES: &[(&str, &[&str])] = &[
     ("serve", &["ironmesh serve", "ironmesh serve --config ironmesh.toml --policy policy"]),
-    ("status", &["ironmesh status", "ironmesh status --context prod --output json"]),
+    ("status", &["ironmesh status --watch", "ironmesh status --context prod --output json"]),
     ("demo", &["ironmesh demo", "ironmesh demo --check"]),
     (
         "policy check",

@@ -7,8 +7,8 @@ use ironmesh_catalog::SilenceId;
 use ironmesh_terminal::explained::{self, Explained};
 use jiff::Timestamp;
 
-use crate::ConnectionArguments;
 use crate::duration::silence_length;
+use crate::{ConnectionArguments, WatchArgument};
 
 /// A command of `ironmesh finding`.
 #[derive(Debug, Subcommand)]
@@ -30,6 +30,9 @@ pub struct FindingListArguments {
     /// The control plane to use.
     #[command(flatten)]
     pub config: ConnectionArguments,
+    /// Whether to watch.
+    #[command(flatten)]
+    pub watch: WatchArgument,
 }
 
 /// The arguments of `ironmesh finding silence`.

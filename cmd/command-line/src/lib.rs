@@ -118,7 +118,7 @@ pub enum Command {
     /// Show the health of the mesh, problems first
     ///
     /// Lists problems of the control plane, the policy and the proxies, and calls that strict mode would deny.
-    /// Exits with 0 if there are no problems, otherwise with 1.
+    /// Exits with 0 if there are no problems, otherwise with 1; with --watch, it runs until Ctrl-C.
     Status(StatusArguments),
     /// Run the bookstore example on this machine, with real Envoys, until Ctrl-C
     ///
@@ -222,6 +222,14 @@ pub struct ConnectionArguments {
     pub server: Option<ServerAddress>,
 }
 
+/// The flag that watches a result.
+#[derive(Debug, Args)]
+pub struct WatchArgument {
+    /// Read the result each second: redraw it on a terminal, otherwise print it again after each change
+    #[arg(long)]
+    pub watch: bool,
+}
+
 /// The arguments of `ironmesh serve`.
 #[derive(Debug, Args)]
 pub struct ServeArguments {
@@ -305,6 +313,9 @@ pub struct StatusArguments {
     /// The control plane to use.
     #[command(flatten)]
     pub config: ConnectionArguments,
+    /// Whether to watch.
+    #[command(flatten)]
+    pub watch: WatchArgument,
 }
 
 /// The arguments of `ironmesh demo`.
@@ -370,7 +381,7 @@ pub struct EndpointsArguments {
     /// List the endpoints of this service only [default: all services]
     #[arg(value_name = "NS/SERVICE")]
     pub service: Option<ServiceName>,
-    /// Watch for changes: redraw the table on a terminal, otherwise print a line for each change
+    /// Read the endpoints each second: redraw the table on a terminal, otherwise print a line for each change
     #[arg(long)]
     pub watch: bool,
 }

@@ -9,9 +9,9 @@ use ironmesh_api::ProxyFilter;
 use ironmesh_catalog::{DriverName, Locality, ProxyName, ServiceName};
 use uuid::Uuid;
 
-use crate::ConnectionArguments;
 use crate::listeners::ListenerArguments;
 use crate::token::TokenArguments;
+use crate::{ConnectionArguments, WatchArgument};
 
 /// A command of `ironmesh proxy`.
 #[derive(Debug, Subcommand)]
@@ -114,6 +114,9 @@ pub struct ListArguments {
     /// List at most this many proxies
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
     pub limit: Option<u32>,
+    /// Whether to watch.
+    #[command(flatten)]
+    pub watch: WatchArgument,
 }
 
 /// The arguments of `ironmesh proxy show`.

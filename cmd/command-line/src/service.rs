@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use ironmesh_catalog::{Name, ServiceName};
 
-use crate::ConnectionArguments;
+use crate::{ConnectionArguments, WatchArgument};
 
 /// A command of `ironmesh service`.
 #[derive(Debug, Subcommand)]
@@ -23,6 +23,9 @@ pub struct ServiceListArguments {
     /// List only the services of this namespace
     #[arg(long, value_name = "NAMESPACE")]
     pub namespace: Option<Name>,
+    /// Whether to watch.
+    #[command(flatten)]
+    pub watch: WatchArgument,
 }
 
 /// The arguments of `ironmesh service show`.

@@ -1,5 +1,5 @@
-//! How commands write for people: stdout, tables, colors, the log of commands that run for long, completions, man pages, and
-//! the pages of findings.
+//! How commands write for people: stdout, tables, colors, redrawn pictures, the log of commands that run for long,
+//! completions, man pages, and the pages of findings.
 //!
 //! This crate owns formats alone. It never decides what is written, and parses no arguments.
 
@@ -8,5 +8,6 @@ pub mod explained;
 pub mod journal_table;
 pub mod log;
 pub mod manual;
+pub mod redraw;
 pub mod stdout;
 pub mod table;

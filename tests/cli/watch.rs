@@ -1,0 +1,164 @@
+//! `--watch`: pictures on a terminal, and each change elsewhere, also across a restart of the control plane.
+
+use ironmesh_tests::eventually;
+use ironmesh_tests::process::Child;
+use rustix::process::Signal;
+use serde_json::Value;
+use tokio::process::Command;
+
+use crate::server::Server;
+use crate::terminal::TerminalProgram;
+
+const STORE: &str = "[[service]]\nname = \"store\"\nports = [{ port = 80, protocol = \"http\" }]\n";
+
+/// The commands, and words of what they show about one service that has no proxy.
+const COMMANDS: [(&[&str], &str); 5] = [
+    (&["status"], "control plane  ready"),
+    (&["proxy", "list"], "NAME  SERVICES"),
+    (&["service", "list"], "default/store"),
+    (&["finding", "list"], "no active findings"),
+    (&["endpoints"], "default/store"),
+];
+
+async fn open() -> Option<(Server, Child)> {
+    let server = Server::open("")?;
+    server.workspace.write("policy/store.toml", STORE);
+    let child = server.start().await;
+    server.ready().await;
+    Some((server, child))
+}
+
+fn watch<'a>(words: &[&'a str]) -> Vec<&'a str> {
+    [words, &["--watch", "--config", "ironmesh.toml"]].concat()
+}
+
+/// A state that is no longer current is never shown without its age.
+#[tokio::test]
+async fn watched_status_marks_a_restart_and_continues() {
+    let Some((server, mut child)) = open().await else { return };
+    let command = server.workspace.command(&watch(&["status"]));
+    let mut terminal = TerminalProgram::start(command, &[("TERM", "xterm")]);
+    terminal.resize(120, 40);
+    let has =
+        |words: &'static str| move |rows: &[String]| rows.iter().any(|row| row.contains(words));
+    let is_current = |rows: &[String]| rows.get(1).is_some_and(String::is_empty);
+    let rows = terminal.picture_with("the status", has("control plane  ready")).await;
+    assert!(
+        rows[0].contains("Z  every 1s: ironmesh status --watch") && is_current(&rows),
+        "{rows:#?}"
+    );
+
+    assert!(child.terminate().await.success());
+    let rows = terminal.picture_with("the warning", has("NO ANSWER since 20")).await;
+    assert!(
+        rows[1].contains("below is the last state: ") && has("control plane  ready")(&rows),
+        "{rows:#?}"
+    );
+    let _child = server.start().await;
+    server.ready().await;
+    let is_back = |rows: &[String]| is_current(rows) && has("control plane  ready")(rows);
+    terminal.picture_with("the status again", is_back).await;
+
+    terminal.signal(Signal::INT);
+    assert_eq!(terminal.end().await, Some(130));
+    let text = terminal.text();
+    assert!(
+        text.starts_with("\x1b[?1049h\x1b[?25l") && text.ends_with("\x1b[?25h\x1b[?1049l"),
+        "{text:?}"
+    );
+    assert!(!text.contains("\x1b[2J"), "{text:?}");
+}
+
+#[tokio::test]
+async fn picture_fits_a_terminal_of_any_size() {
+    let Some((server, _child)) = open().await else { return };
+    let many = |n: u32| STORE.replace("store", &format!("store-{n:02}"));
+    server.workspace.write("policy/many.toml", &(0..30).map(many).collect::<Vec<_>>().join("\n"));
+    let command = server.workspace.command(&watch(&["service", "list"]));
+    let mut terminal = TerminalProgram::start(command, &[("TERM", "xterm")]);
+    for (columns, lines) in [(40, 10), (100, 20), (12, 4)] {
+        terminal.resize(columns, lines);
+        // The heading and 31 services, of which two lines of the terminal show none, and one the count of the others.
+        let more = 32 - (lines - 3);
+        let words: String =
+            format!("… {more} more lines").chars().take(usize::from(columns) - 1).collect();
+        let rows = terminal
+            .picture_with("a picture of this size", |rows| {
+                rows.last().is_some_and(|row| row.starts_with(&words))
+            })
+            .await;
+        assert_eq!(rows.len(), usize::from(lines), "{rows:#?}");
+        assert!(rows.iter().all(|row| row.chars().count() <= usize::from(columns)), "{rows:#?}");
+    }
+}
+
+#[tokio::test]
+async fn command_that_fails_at_once_leaves_the_terminal_as_it_was() {
+    let Some(server) = Server::open("") else { return };
+    for (words, _) in COMMANDS {
+        let command = server.workspace.command(&watch(words));
+        let mut terminal = TerminalProgram::start(command, &[("TERM", "xterm")]);
+        assert_eq!(terminal.end().await, Some(4), "{words:?}");
+        let text = terminal.text();
+        assert!(
+            text.contains("is `ironmesh serve` running") && !text.contains("\x1b[?"),
+            "{text:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn other_output_gets_each_changed_state_once() {
+    let Some((server, _child)) = open().await else { return };
+    for (words, first) in COMMANDS {
+        for (output, file) in [("text", "text.log"), ("json", "json.log")] {
+            let arguments = [&watch(words)[..], &["--output", output]].concat();
+            let log = server.workspace.path().join(file);
+            let _ = fs_err::remove_file(&log);
+            let command = server.workspace.command(&arguments);
+            let mut child = Child::start("ironmesh --watch", &mut Command::from(command), &log);
+            let text = async |what: &str, is_expected: &dyn Fn(&str) -> bool| {
+                eventually(what, async || {
+                    let text = fs_err::read_to_string(&log).unwrap();
+                    if is_expected(&text) { Ok(text) } else { Err(text) }
+                })
+                .await
+            };
+            let text = text("the first state", &|text| !text.is_empty() && text.ends_with('\n'));
+            let text = text.await;
+            assert!(!text.contains('\x1b'), "{text:?}");
+            if output == "json" {
+                let lines: Vec<_> = text.lines().collect();
+                assert!(
+                    lines.iter().all(|line| serde_json::from_str::<Value>(line).is_ok()),
+                    "{text}"
+                );
+            } else {
+                assert!(text.starts_with("20") && text.contains(first), "{words:?}: {text}");
+            }
+            child.kill_hard().await;
+        }
+    }
+
+    let log = server.workspace.path().join("services.log");
+    let command =
+        server.workspace.command(&[&watch(&["service", "list"])[..], &["-o", "json"]].concat());
+    let _child = Child::start("ironmesh service list", &mut Command::from(command), &log);
+    let pages = async |count: usize| {
+        eventually("so many states", async || {
+            let text = fs_err::read_to_string(&log).unwrap();
+            let pages: Result<Vec<Value>, _> = text.lines().map(serde_json::from_str).collect();
+            match pages {
+                Ok(pages) if pages.len() >= count => Ok(pages),
+                _ => Err(text),
+            }
+        })
+        .await
+    };
+    pages(1).await;
+    server.workspace.write("policy/till.toml", &STORE.replace("store", "till"));
+    let pages = pages(2).await;
+    let counts: Vec<_> =
+        pages.iter().map(|page| page["services"].as_array().unwrap().len()).collect();
+    assert_eq!(counts, [1, 2]);
+}
