@@ -76,9 +76,9 @@ pub enum LoginState {
     Link,
     /// A session that can be used.
     Session,
-    /// Its time is over.
+    /// Its time is over, or that of the credential by which it was made.
     Expired,
-    /// It was revoked, or its user has logged out.
+    /// It was revoked, its user has logged out, or the credential was revoked by which it was made.
     Revoked,
 }
 

@@ -49,5 +49,5 @@ impl From<TokenId> for String {
 
 /// A text that is no id of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("token id is malformed: it is {} hexadecimal digits in lower case", TokenId::DIGITS)]
+#[error("the id is malformed: it has {} hexadecimal digits in lower case", TokenId::DIGITS)]
 pub struct InvalidTokenId;

@@ -136,6 +136,18 @@ impl Operators {
         usable(found.ok_or_else(unknown)?, now)
     }
 
+    /// The state of the credential `id` at `now`. One that is no longer kept was revoked, or has expired.
+    pub(crate) fn credential_state(
+        &self,
+        name: &OperatorName,
+        id: &str,
+        now: Timestamp,
+    ) -> CredentialState {
+        let known = self.known.read();
+        let credential = known.get(name).and_then(|operator| operator.credential(id));
+        credential.map_or(CredentialState::Revoked, |credential| credential.state(now))
+    }
+
     /// The operator who has the credential `id`, if it can be used at `now`.
     pub(crate) fn holder(
         &self,

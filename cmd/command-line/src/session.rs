@@ -41,7 +41,11 @@ pub struct SessionRevokeArguments {
     /// The control plane to use.
     #[command(flatten)]
     pub config: ConnectionArguments,
-    /// Revoke the login with this id
-    #[arg(value_name = "ID")]
+    /// Revoke the login with this id, 16 digits, as `ironmesh session list` shows it
+    #[arg(value_name = "ID", value_parser = login_id)]
     pub id: TokenId,
+}
+
+fn login_id(text: &str) -> Result<TokenId, &'static str> {
+    text.parse().map_err(|_| "expected the id of a login, as `ironmesh session list` shows it")
 }

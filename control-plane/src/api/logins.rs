@@ -1,15 +1,21 @@
 //! The logins of browsers: links, sessions, and who a session is. Each is in the journal.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use ironmesh_admin::{ApiError, Authenticated, Identity, LoginAccess, Permission, Principal};
 use ironmesh_api::{LinkRequest, LoginLink, LoginRequest, SessionList, SessionView};
-use ironmesh_catalog::{Login, LoginUser, OperatorRole, Revocation, Secret, TokenId};
+use ironmesh_catalog::{
+    CredentialState, Login, LoginState, LoginUser, OperatorRole, Revocation, Secret, TokenId,
+};
 use jiff::Timestamp;
 
 use super::RunningControlPlane;
-use crate::journal;
+use crate::journal::{self, user_name};
 use crate::operators::CredentialHolder;
+
+/// The names of users of this machine, by user id.
+type UserNames = BTreeMap<u32, Option<String>>;
 
 /// The reason of a revocation by the user's own logout.
 const LOGGED_OUT: &str = "logged out";
@@ -21,7 +27,9 @@ impl LoginAccess for RunningControlPlane {
         if !principal.may(Permission::ReadAccess) {
             logins.retain(|login| is_own(principal, login));
         }
-        SessionList { sessions: logins.iter().map(|login| SessionView::new(login, now)).collect() }
+        let mut names = UserNames::default();
+        let view = |login| self.view_of_login(login, &mut names, now);
+        SessionList { sessions: logins.iter().map(view).collect() }
     }
 
     fn create_link(
@@ -75,7 +83,7 @@ impl LoginAccess for RunningControlPlane {
             Principal { identity, role, session, read_only: false, address: Some(address) };
         let message = format!("logged in: session {} with role {role}", login.id);
         self.journal.record_and_wait(journal::login_change(&principal, Ok(&message)));
-        Ok((token.text(), SessionView::new(&login, now)))
+        Ok((token.text(), self.view_of_login(&login, &mut UserNames::default(), now)))
     }
 
     fn revoke_session(
@@ -92,7 +100,7 @@ impl LoginAccess for RunningControlPlane {
         let message = format!("{done}: session {id}");
         let entry = journal::login_change(principal, result.as_ref().map(|_| &*message));
         self.journal.record_and_wait(entry);
-        Ok(SessionView::new(&result?, now))
+        Ok(self.view_of_login(&result?, &mut UserNames::default(), now))
     }
 }
 
@@ -125,6 +133,29 @@ fn may_revoke(principal: &Principal, login: &Login) -> Result<(), ApiError> {
 }
 
 impl RunningControlPlane {
+    /// The view of a login. It has ended if the credential has by which it was made.
+    fn view_of_login(&self, login: &Login, names: &mut UserNames, now: Timestamp) -> SessionView {
+        let mut view = SessionView::new(login, now);
+        let (name, credential) = match &login.user {
+            LoginUser::Operator { name, credential } => (name, credential),
+            LoginUser::Owner { uid: Some(uid) } => {
+                let name = names.entry(*uid).or_insert_with(|| user_name(*uid));
+                view.user = name.clone().unwrap_or(view.user);
+                return view;
+            }
+            LoginUser::Owner { uid: None } => return view,
+        };
+        let of_credential = match self.operators.credential_state(name, credential, now) {
+            CredentialState::Valid => return view,
+            CredentialState::Expired => LoginState::Expired,
+            CredentialState::Revoked => LoginState::Revoked,
+        };
+        if login.is_usable(now) {
+            view.state = of_credential;
+        }
+        view
+    }
+
     /// Who a session is of.
     pub(super) fn user_of_session(
         &self,
@@ -168,10 +199,12 @@ impl RunningControlPlane {
         let user = user_of(principal).ok_or_else(only_reads)?;
         let role = request.role.unwrap_or(principal.role);
         if role > principal.role {
+            let roles = OperatorRole::ALL.into_iter().filter(|role| *role <= principal.role);
+            let roles: Vec<_> = roles.map(OperatorRole::word).collect();
             return Err(ApiError::Forbidden(format!(
                 "{principal} has the role {}, and a login has no higher one: choose {}",
                 principal.role,
-                OperatorRole::ALL.map(OperatorRole::word).join(", ")
+                roles.join(", ")
             )));
         }
         let servers = self.servers();
