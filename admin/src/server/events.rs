@@ -1,7 +1,8 @@
 //! The stream of events: server-sent events (HTML, section 9.2), as long as the reader reads and its credential is valid.
 
 use std::convert::Infallible;
-use std::pin::Pin;
+use std::future::pending;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -14,7 +15,7 @@ use hyper::body::Frame;
 use ironmesh_api::{EVENTS_PATH, EventsQuery, MAX_EVENT_READERS};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::error::InQuery;
 use super::network::NetworkClient;
@@ -25,6 +26,11 @@ use super::{ApiError, Shared};
 /// How often a comment is sent, which keeps connections of proxies and browsers alive, and how often the credential of the
 /// reader is checked again.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// How long a stream lasts on a listener whose connections end after 4 minutes (`Bounds::PORT`), and on the network
+/// (`Bounds::NETWORK`). It ends before its connection is cut, so that a reader sees the end of the response, and resumes.
+const LIFE: Duration = Duration::from_secs(110);
+const NETWORK_LIFE: Duration = Duration::from_secs(590);
 
 /// The comment.
 const COMMENT: &[u8] = b":\n\n";
@@ -78,6 +84,11 @@ pub(super) async fn events(
     let query = EventsQuery { since, ..query };
     let cursor = control_plane.events(&query, principal.may(Permission::ReadJournal))?;
     let client = request.extensions().get::<Arc<NetworkClient>>().cloned();
+    // Connections of the admin socket, whose owner may change the mesh, have no end.
+    let life = match &client {
+        Some(_) => Some(NETWORK_LIFE),
+        None => principal.read_only.then_some(LIFE),
+    };
     let credential = client.map(|client| ReaderCredential {
         control_plane,
         client,
@@ -85,7 +96,7 @@ pub(super) async fn events(
         principal,
     });
     let (sender, receiver) = channel(1);
-    tokio::spawn(send_events(cursor, credential, sender, place));
+    tokio::spawn(send_events(cursor, credential, life, sender, place));
     Ok(EventStream(Body::new(EventsBody(receiver))))
 }
 
@@ -115,19 +126,27 @@ impl ReaderCredential {
     }
 }
 
-/// Sends events until the stream, the reader or its credential ends.
+/// Sends events until the stream, the reader, its credential or the time `life` ends.
 async fn send_events(
     mut cursor: Box<dyn EventCursor>,
     credential: Option<ReaderCredential>,
+    life: Option<Duration>,
     sender: Sender<Bytes>,
     _place: OwnedSemaphorePermit,
 ) {
     let mut ticks = interval(KEEP_ALIVE);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut end = pin!(async {
+        match life {
+            Some(life) => sleep(life).await,
+            None => pending().await,
+        }
+    });
     loop {
         let bytes = tokio::select! {
             biased;
             () = sender.closed() => return,
+            () = &mut end => return,
             _ = ticks.tick() => {
                 if credential.as_ref().is_some_and(|credential| !credential.is_valid()) {
                     return;
@@ -158,5 +177,39 @@ impl hyper::body::Body for EventsBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         self.0.poll_recv(context).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt as _;
+    use tokio::time::Instant;
+
+    use super::super::connections::Bounds;
+    use super::*;
+
+    struct NoEvents;
+
+    impl EventCursor for NoEvents {
+        fn next(&mut self) -> Pin<Box<dyn Future<Output = Option<Vec<Bytes>>> + Send + '_>> {
+            Box::pin(pending())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn stream_ends_before_its_connection_is_cut() {
+        for (life, bounds) in [(LIFE, Bounds::PORT), (NETWORK_LIFE, Bounds::NETWORK)] {
+            // (A connection may accept its last request when its time is over.)
+            assert!(life < bounds.grace, "{life:?}");
+            let (sender, receiver) = channel(1);
+            let place = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+            let start = Instant::now();
+            tokio::spawn(send_events(Box::new(NoEvents), None, Some(life), sender, place));
+            let bytes = EventsBody(receiver).collect().await.unwrap().to_bytes();
+            assert_eq!(
+                (start.elapsed().as_secs(), bytes.len() % COMMENT.len()),
+                (life.as_secs(), 0)
+            );
+        }
     }
 }
