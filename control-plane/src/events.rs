@@ -18,6 +18,7 @@ use ironmesh_api::{EventId, EventKind, EventsQuery};
 use ironmesh_catalog::text::chain;
 use ironmesh_catalog::{JournalQuery, StoreError};
 use ironmesh_store::MeshState;
+use jiff::{Timestamp, Unit};
 use serde::Serialize;
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
@@ -44,6 +45,20 @@ const MAX_STORE_READS: usize = 2;
 /// The pause before a new watch, after one that failed.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// The content of an event that is no entry of the journal, and the time at which this control plane created it.
+#[derive(Serialize)]
+struct Timed<'a, T> {
+    at: Timestamp,
+    #[serde(flatten)]
+    content: &'a T,
+}
+
+/// The time of an event. (No reader needs fractions below a millisecond.)
+fn now() -> Timestamp {
+    let now = Timestamp::now();
+    now.round(Unit::Millisecond).unwrap_or(now)
+}
+
 /// The events of the mesh.
 #[derive(Debug)]
 pub(crate) struct Events {
@@ -67,9 +82,9 @@ impl Events {
         Ok(Self { ring: Arc::new(ring), state, store_reads })
     }
 
-    /// Adds an event about an observed state.
+    /// Adds an event about an observed state, with the time.
     pub(crate) fn publish(&self, kind: EventKind, content: &impl Serialize) {
-        self.ring.push_observed(kind, content);
+        self.ring.push_observed(kind, &Timed { at: now(), content });
     }
 
     /// Adds the entries of the journal that all control planes append, until `shutdown`.

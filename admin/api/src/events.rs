@@ -7,6 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use ironmesh_catalog::{ObjectRef, Provider, ProxyId};
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
@@ -230,6 +231,13 @@ pub struct ReceivedEvent {
     pub event: String,
     /// Its content.
     pub data: serde_json::Value,
+}
+
+impl ReceivedEvent {
+    /// The time of the event; none from a control plane of an earlier version.
+    pub fn at(&self) -> Option<Timestamp> {
+        self.data.get("at")?.as_str()?.parse().ok()
+    }
 }
 
 #[cfg(test)]

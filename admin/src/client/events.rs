@@ -27,7 +27,7 @@ impl Client {
     pub async fn events(
         &self,
         query: &EventsQuery,
-        mut take: impl FnMut(ReceivedEvent) -> bool,
+        mut take: impl AsyncFnMut(ReceivedEvent) -> bool,
     ) -> Result<bool, ClientError> {
         let query = serde_urlencoded::to_string(query).map_err(broken)?;
         let path = format!("{EVENTS_PATH}?{query}");
@@ -44,7 +44,7 @@ impl Client {
             while let Some(frame) = timeout(SILENCE, body.frame()).await.map_err(&slow)? {
                 let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
                 for event in parser.events(&data)? {
-                    if !take(event) {
+                    if !take(event).await {
                         return Ok(false);
                     }
                 }

@@ -17,6 +17,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout_at};
 
 use super::ring::{MAX_BATCH, Position, Ring, RingBatch, Wanted, body, frame};
+use super::{Timed, now};
 
 /// How long a reader waits that has a newer entry than this control plane. Another one may have sent it, and this one gets it
 /// within moments; otherwise its id is of another store.
@@ -113,7 +114,7 @@ impl Cursor {
                         // What was added since is after this place.
                         let id = self.ring.id_before(end, journal_at_end);
                         (self.phase, self.journal) = (Phase::Live(end), journal_at_end);
-                        return Some(vec![frame(id, EventKind::Reset, &reset(&[]))]);
+                        return Some(vec![frame(id, EventKind::Reset, &timed(&reset(&[])))]);
                     }
                     let wanted = Wanted::EntriesBefore(end);
                     match self.ring.take(place, self.journal, wanted) {
@@ -162,7 +163,7 @@ impl Cursor {
     fn begin(&mut self, more: &[&str]) -> Vec<Bytes> {
         let (place, journal) = self.ring.end();
         (self.phase, self.journal) = (Phase::Live(place), journal);
-        vec![frame(self.ring.id_before(place, journal), EventKind::Reset, &reset(more))]
+        vec![frame(self.ring.id_before(place, journal), EventKind::Reset, &timed(&reset(more)))]
     }
 
     /// The next entries from the store, where all up to `base` are that are older than those of the ring. None if the store
@@ -207,6 +208,10 @@ impl EventCursor for Cursor {
     }
 }
 
+fn timed<T>(content: &T) -> Timed<'_, T> {
+    Timed { at: now(), content }
+}
+
 fn reset(more: &[&str]) -> ResetEvent {
     ResetEvent { read_again: OBSERVED.iter().chain(more).map(|&path| path.to_owned()).collect() }
 }
@@ -215,5 +220,5 @@ fn reset(more: &[&str]) -> ResetEvent {
 fn lagged() -> Bytes {
     let message =
         "the reader is slower than events are added: connect again with the id of the last event";
-    body(EventKind::Lagged, &LaggedEvent { message: message.to_owned() }).into()
+    body(EventKind::Lagged, &timed(&LaggedEvent { message: message.to_owned() })).into()
 }
