@@ -92,12 +92,14 @@ pub struct UnreportedService {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ProviderStatus {
-    /// It has answered all queries, or needs none.
+    /// It has answered all queries of policy, or is policy or join records and needs none.
     Synced,
     /// It has not answered all queries yet.
     Waiting,
     /// It has no usable source: the endpoints of its last answer stay in use.
     Stale,
+    /// No service of policy has endpoints of it.
+    Unused,
 }
 
 impl ProviderStatus {
@@ -107,6 +109,7 @@ impl ProviderStatus {
             Self::Synced => "synced",
             Self::Waiting => "waiting",
             Self::Stale => "stale",
+            Self::Unused => "unused",
         }
     }
 }

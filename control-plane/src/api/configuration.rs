@@ -130,12 +130,7 @@ fn provider_view(
     ProviderReportView {
         provider,
         external: provider.is_external(),
-        state: match state {
-            Some(_) if stale.is_some() => ProviderStatus::Stale,
-            Some(state) if !state.is_complete => ProviderStatus::Waiting,
-            // Policy and join records are the other providers.
-            Some(_) | None => ProviderStatus::Synced,
-        },
+        state: provider_status(provider, snapshot, found),
         learned_at: learned_at.filter(|_| provider.is_external()),
         age_seconds: learned_at
             .filter(|_| provider.is_external())
@@ -147,6 +142,28 @@ fn provider_view(
         held: held.into_iter().take(MAX_PROVIDER_SERVICES).collect(),
         unreported_count: unreported.len(),
         unreported: unreported.into_iter().take(MAX_PROVIDER_SERVICES).collect(),
+    }
+}
+
+/// The state of a provider.
+pub(super) fn provider_status(
+    provider: Provider,
+    snapshot: Option<&Snapshot>,
+    found: &EndpointsView,
+) -> ProviderStatus {
+    let is_used = snapshot.is_some_and(|snapshot| {
+        let specification = &snapshot.inputs().specification;
+        specification.services.values().any(|service| {
+            let providers = service.endpoints.providers();
+            providers.is_some_and(|providers| providers.include(provider))
+        })
+    });
+    match found.providers.get(&provider) {
+        _ if !is_used => ProviderStatus::Unused,
+        Some(state) if state.stale.is_some() => ProviderStatus::Stale,
+        Some(state) if !state.is_complete => ProviderStatus::Waiting,
+        // Policy and join records are the other providers.
+        Some(_) | None => ProviderStatus::Synced,
     }
 }
 

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ironmesh_admin::{ApiError, EventCursor, EventSource};
-use ironmesh_api::{EventsQuery, ProviderStatus};
+use ironmesh_api::EventsQuery;
 use ironmesh_catalog::Provider;
 use jiff::Timestamp;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::RunningControlPlane;
+use super::configuration::provider_status;
 use crate::events::{Observed, finding_key};
 
 /// The least time between two observations.
@@ -79,11 +80,8 @@ impl RunningControlPlane {
     /// The observed states now, and what they were `before`.
     fn observed(&self, before: &Observed) -> Observed {
         let found = self.feeds.endpoints.borrow().clone();
-        let status = |provider: &Provider| match found.providers.get(provider) {
-            Some(state) if state.stale.is_some() => ProviderStatus::Stale,
-            Some(state) if !state.is_complete => ProviderStatus::Waiting,
-            Some(_) | None => ProviderStatus::Synced,
-        };
+        let snapshot = self.feeds.snapshot.borrow().clone();
+        let status = |provider| provider_status(provider, snapshot.as_deref(), &found);
         let mut disconnected: BTreeSet<_> =
             self.feeds.disconnected.borrow().since.keys().copied().collect();
         let others = before.disconnected.difference(&disconnected).copied();
@@ -95,7 +93,10 @@ impl RunningControlPlane {
         Observed {
             ready: *self.feeds.ready.borrow() && self.sidecars.waiting_for().is_empty(),
             policy: self.policy.borrow().view.revision.clone(),
-            providers: Provider::ALL.iter().map(|provider| (*provider, status(provider))).collect(),
+            providers: Provider::ALL
+                .into_iter()
+                .map(|provider| (provider, status(provider)))
+                .collect(),
             disconnected: Arc::new(disconnected),
             reconnected,
             updating: Arc::new(laggards.keys().copied().collect()),
