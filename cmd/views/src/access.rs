@@ -51,6 +51,7 @@ fn block(ports: &[PortAccessView]) -> String {
     for (caller, cells) in &rows {
         lines.push(row(caller, &cells.iter().map(|cell| (*cell).to_owned()).collect::<Vec<_>>()));
     }
+    lines.extend(legend(&rows).map(str::to_owned));
     for (port, number) in ports.iter().zip(1..) {
         let reasons = caller_lines(&port.access, &port.mode);
         lines.push(String::new());
@@ -58,6 +59,19 @@ fn block(ports: &[PortAccessView]) -> String {
         lines.extend(reasons.into_iter().map(|line| format!("   {line}")));
     }
     lines.join("\n") + "\n"
+}
+
+/// The meaning of cells that are not plain.
+fn legend(rows: &BTreeMap<String, Vec<&'static str>>) -> impl Iterator<Item = &'static str> {
+    let has = |suffix: char| rows.values().flatten().any(|cell| cell.ends_with(suffix));
+    let lines = [
+        has('*')
+            .then_some("* now every call is allowed (audit mode); strict mode would allow this"),
+        has('…').then_some("… further callers are allowed, which the list leaves out"),
+    ];
+    let lines: Vec<_> = lines.into_iter().flatten().collect();
+    let gap = (!lines.is_empty()).then_some("");
+    gap.into_iter().chain(lines)
 }
 
 /// The cells of each caller with any access to these ports.
@@ -74,9 +88,12 @@ fn rows(ports: &[PortAccessView]) -> BTreeMap<String, Vec<&'static str>> {
             set(group_text(group), column, "all");
         }
         for caller in &port.access.callers {
-            let cell = match caller.extent {
-                AccessExtent::All => "all",
-                AccessExtent::Some => "some",
+            // Beside callers that the mode allows, those of the rules are what strict mode would allow.
+            let cell = match (caller.extent, &port.access.open_to) {
+                (AccessExtent::All, None) => "all",
+                (AccessExtent::Some, None) => "some",
+                (AccessExtent::All, Some(_)) => "all*",
+                (AccessExtent::Some, Some(_)) => "some*",
             };
             set(caller.account.to_string(), column, cell);
         }
@@ -159,6 +176,34 @@ mod tests {
             mode: mode.to_owned(),
             access,
         }
+    }
+
+    #[test]
+    fn matrix_marks_what_only_strict_mode_would_limit() {
+        let access = CallersView {
+            open_to: Some(CallerGroup::All),
+            callers: vec![caller("shop/web", AllowedTraffic::EveryRequest)],
+            more_callers: 2,
+        };
+        let page = AccessPage {
+            ports: vec![port("shop/cart|80", "audit", access)],
+            matching: 1,
+            next: None,
+        };
+        let expected = "
+(every account)   all
+(more)              …
+shop/web         all*
+
+* now every call is allowed (audit mode); strict mode would allow this
+… further callers are allowed, which the list leaves out
+
+1  shop/cart port 80
+   every account of the mesh may call (audit mode)
+   strict mode would allow only:
+";
+        let text = matrix(&page);
+        assert!(text.contains(expected), "{text}");
     }
 
     #[test]
