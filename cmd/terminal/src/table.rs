@@ -19,7 +19,20 @@ pub fn age(since: Timestamp, now: Timestamp) -> String {
 
 /// The time from now to a time, or since it.
 pub fn relative(at: Timestamp, now: Timestamp) -> String {
-    if at > now { format!("in {}", age(now, at)) } else { format!("{} ago", age(at, now)) }
+    if at > now { format!("in {}", remaining(at, now)) } else { format!("{} ago", age(at, now)) }
+}
+
+/// The time from now to `end`: `29d`, `5m`, `4m59s`. Below ten, the largest unit alone would hide up to half of it.
+pub fn remaining(end: Timestamp, now: Timestamp) -> String {
+    let left = end.duration_since(now);
+    let seconds = left.as_secs().max(0) + i64::from(left.subsec_nanos() > 0);
+    let units = [(86_400, "d", 3_600, "h"), (3_600, "h", 60, "m"), (60, "m", 1, "s")];
+    let found = units.into_iter().find(|(size, ..)| seconds >= *size);
+    let Some((size, unit, smaller, smaller_unit)) = found else { return format!("{seconds}s") };
+    match (seconds / size, seconds % size / smaller) {
+        (count @ ..10, more @ 1..) => format!("{count}{unit}{more}{smaller_unit}"),
+        (count, _) => format!("{count}{unit}"),
+    }
 }
 
 /// Rows padded to the widest cell of each column, without trailing spaces.
@@ -74,6 +87,29 @@ fn widths<const N: usize>(rows: &[[String; N]]) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn remaining_time_below_ten_has_two_units() {
+        let now = Timestamp::UNIX_EPOCH;
+        for (milliseconds, text) in [
+            (-5, "0s"),
+            (200, "1s"),
+            (59_000, "59s"),
+            (299_000, "4m59s"),
+            (299_800, "5m"),
+            (3_600_000, "1h"),
+            (3_659_000, "1h"),
+            (35_999_000, "9h59m"),
+            (43_199_000, "11h"),
+            (2_591_999_000, "29d"),
+            (172_800_000, "2d"),
+        ] {
+            let end = Timestamp::from_millisecond(milliseconds).unwrap();
+            assert_eq!(remaining(end, now), text, "{milliseconds}");
+        }
+        assert_eq!(relative(Timestamp::from_second(299).unwrap(), now), "in 4m59s");
+        assert_eq!(relative(now, Timestamp::from_second(299).unwrap()), "4m ago");
+    }
 
     #[test]
     fn cells_are_cut_in_turn_down_to_their_least_width() {

@@ -1,7 +1,7 @@
 //! Logins of browsers: a new link, and a table of links and sessions.
 
 use ironmesh_api::{LoginLink, SessionList, SessionView};
-use ironmesh_terminal::table::{age, aligned, relative};
+use ironmesh_terminal::table::{age, aligned, relative, remaining};
 use jiff::Timestamp;
 
 const HEADINGS: [&str; 6] = ["LOGIN", "STATE", "ROLE", "CREATED", "EXPIRES", "USER"];
@@ -10,7 +10,7 @@ const HEADINGS: [&str; 6] = ["LOGIN", "STATE", "ROLE", "CREATED", "EXPIRES", "US
 pub fn link(link: &LoginLink, now: Timestamp) -> String {
     let mut lines = vec![format!(
         "open this link in a browser within {}; it can be used once, and gives the role {}:",
-        age(now, link.expires_at),
+        remaining(link.expires_at, now),
         link.role
     )];
     for (n, link) in link.links.iter().enumerate() {

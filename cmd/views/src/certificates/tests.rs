@@ -129,7 +129,7 @@ fn summary_begins_with_the_certificates_that_need_attention() {
             "root           1 valid",
             "               next: root 1a2b expires in 20d; not renewed",
             "control plane  1 valid",
-            "               next: control plane expires in 20d; renewed by the control plane in 1d",
+            "               next: control plane expires in 20d; renewed by the control plane in 1d12h",
             "proxy          2 claimed, 1 enrollment expired, 1 expired",
             "               next: old-2 expires in 3h; renewed by its machine",
             "service        1 valid",
