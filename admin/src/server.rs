@@ -21,6 +21,7 @@ mod network;
 mod openapi;
 mod operations;
 mod principal;
+mod rejection;
 mod routes;
 mod session_cookie;
 mod silences;

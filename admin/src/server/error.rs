@@ -18,6 +18,8 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
+use super::rejection::{of_body, of_query, of_question};
+
 /// The error of an admin API request.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiError {
@@ -126,8 +128,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
         let body: Result<Json<Object<T>>, JsonRejection> = Json::from_request(request, state).await;
-        body.map(|Json(Object(body))| Self(body))
-            .map_err(|rejected| ApiError::http(rejected.status(), rejected.body_text()))
+        body.map(|Json(Object(body))| Self(body)).map_err(|rejected| of_body(&rejected))
     }
 }
 
@@ -182,9 +183,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for InQuery<T> {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let query: Result<Query<T>, QueryRejection> = Query::from_request_parts(parts, state).await;
-        query
-            .map(|Query(query)| Self(query))
-            .map_err(|rejected| ApiError::http(rejected.status(), rejected.body_text()))
+        query.map(|Query(query)| Self(query)).map_err(|rejected| of_query(&rejected))
     }
 }
 
@@ -205,7 +204,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Question<T> {
         let InQuery(QuestionQuery { question }) = InQuery::from_request_parts(parts, state).await?;
         serde_json::from_str(&question)
             .map(|Object(question)| Self(question))
-            .map_err(|error| ApiError::BadRequest(format!("`question` is malformed: {error}")))
+            .map_err(|error| of_question(&error))
     }
 }
 

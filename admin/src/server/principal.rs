@@ -85,15 +85,15 @@ impl Principal {
         let least = permission.least_role().unwrap_or(OperatorRole::Viewer);
         match &self.identity {
             Identity::Local => format!(
-                "the admin port only reads, and `{operation}` needs the role {least}: use the admin \
+                "the admin port only reads, and the operation `{operation}` needs the role {least}: use the admin \
                  socket as the owner of the state folder, or `listen.api` with a credential"
             ),
             _ if self.role >= least => format!(
-                "`{operation}` does more than read, and this socket only reads: use the admin socket \
+                "the operation `{operation}` is a change, and this socket only reads: use the admin socket \
                  as the owner of the state folder"
             ),
             _ => format!(
-                "`{operation}` needs the role {least}, and {self} has the role {}: an admin revokes \
+                "the operation `{operation}` needs the role {least}, and {self} has the role {}: an admin revokes \
                  the credentials (`ironmesh operator revoke`) and issues one with another role",
                 self.role
             ),

@@ -573,6 +573,6 @@ async fn array_in_place_of_an_object_is_rejected() {
         let request = format!("{request}Host: localhost\r\nConnection: close\r\n\r\n{body}");
         let answer = send(address, &request).await;
         assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{answer}");
-        assert!(answer.contains("invalid type: sequence, expected an object"), "{answer}");
+        assert!(answer.contains("found a list, expected an object"), "{answer}");
     }
 }
