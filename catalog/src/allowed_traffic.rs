@@ -25,7 +25,7 @@ pub enum AllowedTraffic {
     EveryRequest,
     /// Connections, whatever they transport.
     Connections,
-    /// Requests that meet all of these conditions, as in an [`HttpMatch`].
+    /// Requests that meet all of these conditions, as in a match of an HTTP route group.
     Requests {
         /// The methods; any method if empty.
         methods: Vec<Arc<str>>,

@@ -29,7 +29,7 @@ pub struct AccessQuery {
     /// The most service ports of the page, at most [`MAX_ACCESS_PAGE`], which is also the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
-    /// Only ports after the page that had this as [`AccessPage::next`].
+    /// Only ports after the page that had this as its `next`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
 }

@@ -30,7 +30,7 @@ pub struct ProxyQuery {
     /// The most proxies of the page, at most [`MAX_PROXY_PAGE`], which is also the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
-    /// Only proxies after the page that had this as [`ProxyPage::next`].
+    /// Only proxies after the page that had this as its `next`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
 }

@@ -26,7 +26,7 @@ pub struct ServiceQuery {
     /// The most services of the page, at most [`MAX_SERVICE_PAGE`], which is also the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
-    /// Only services after the page that had this as [`ServicePage::next`].
+    /// Only services after the page that had this as its `next`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
 }

@@ -4,6 +4,7 @@
 //! what no handler uses, and a handler without a description does not compile.
 
 mod answers;
+mod descriptions;
 mod document;
 mod summaries;
 #[cfg(test)]

@@ -170,7 +170,7 @@ fn correct(value: &mut Value) {
             if let Some(Value::String(description)) = fields.get_mut("description") {
                 let paragraphs = description.split("\n\n").map(|one| one.replace('\n', " "));
                 let text = paragraphs.collect::<Vec<_>>().join("\n\n");
-                *description = text.replace("[`", "`").replace("`]", "`");
+                *description = super::descriptions::for_readers(&text);
             }
             fields.values_mut().for_each(correct);
         }
