@@ -115,7 +115,7 @@ impl ResolvedSettings {
     }
 
     /// The socket that this user may use: that for a group, if the state folder is another user's.
-    fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         let socket = self.admin_socket();
         let for_group = self.settings.group_socket.as_ref().filter(|path| path.exists());
         match for_group {

@@ -263,6 +263,8 @@ async fn member_of_the_group_reads_by_its_socket() {
         server.workspace.run(&[arguments, &["--config", "member.toml"]].concat())
     };
     assert!(ok(run(&["journal"])).starts_with("TIME"));
+    let status = run(&["status"]);
+    assert!(status.stdout.contains("control plane  ready"), "{status:?}");
     let rejected = run(&["proxy", "revoke", "none", "--reason", "test"]);
     assert_eq!(rejected.code, 1, "{rejected:?}");
     assert!(rejected.stderr.contains("this socket only reads"), "{rejected:?}");

@@ -18,7 +18,7 @@ pub(super) async fn open(
         let readiness = client.readiness().await?;
         return Ok((client, readiness, None));
     }
-    let socket = resolved.admin_socket();
+    let socket = resolved.socket();
     let client = Client::new(&socket);
     let error = match client.readiness().await {
         Ok(readiness) => return Ok((client, readiness, None)),

@@ -9,9 +9,7 @@ pub fn list(findings: &[FindingView], silences: &[SilenceView]) -> String {
     let mut text = String::new();
     for finding in findings {
         let _ = writeln!(text, "{}", headline(finding));
-        if let (Some(file), Some(line)) = (&finding.place.file, finding.place.line) {
-            let _ = writeln!(text, "  at {file}:{line}");
-        }
+        let details = details(finding);
         let objects: Vec<_> = finding.objects.iter().map(ToString::to_string).collect();
         if !objects.is_empty() {
             let _ = writeln!(text, "  {}", objects.join(", "));
@@ -19,6 +17,7 @@ pub fn list(findings: &[FindingView], silences: &[SilenceView]) -> String {
         if let Some(silence) = &finding.silenced {
             let _ = writeln!(text, "  {}", silence_text(silence));
         }
+        details.iter().for_each(|line| text.push_str(&format!("  {line}\n")));
     }
     if findings.is_empty() {
         text.push_str("no active findings\n");
@@ -42,6 +41,14 @@ pub fn list(findings: &[FindingView], silences: &[SilenceView]) -> String {
 /// The severity, the code and the message of a finding.
 pub fn headline(finding: &FindingView) -> String {
     format!("{}[{}]: {}", finding.severity, finding.code, finding.message)
+}
+
+/// Where the finding is, and what to do.
+pub(crate) fn details(finding: &FindingView) -> Vec<String> {
+    let place = finding.place.file.as_ref().zip(finding.place.line);
+    let place = place.map(|(file, line)| format!("at {file}:{line}"));
+    let help = finding.help.as_ref().map(|help| format!("help: {help}"));
+    place.into_iter().chain(help).collect()
 }
 
 /// The silence of a finding.

@@ -13,7 +13,7 @@ use ironmesh_catalog::{ServiceName, ServicePort, codes};
 use jiff::Timestamp;
 
 use crate::cordons;
-use crate::findings::{headline, silence_text};
+use crate::findings::{details, headline, silence_text};
 use crate::proxies::state_text;
 use silenced::Silenced;
 
@@ -234,6 +234,7 @@ fn text(status: &Status, readiness: &Readiness, proxies: &[ProxyView]) -> String
     let warnings = readiness.findings.iter().chain(&readiness.policy.findings);
     for warning in warnings.filter(|finding| !finding.is_problem() && !finding.is_hidden()) {
         let _ = writeln!(text, "{}", headline(warning));
+        details(warning).iter().for_each(|line| text.push_str(&format!("  {line}\n")));
     }
     text.push_str(&silenced.lines());
     if !text.is_empty() {
