@@ -21,6 +21,7 @@ mod reading;
 mod service;
 mod session;
 mod store;
+mod tips;
 mod token;
 
 use std::ffi::OsString;

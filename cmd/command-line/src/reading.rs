@@ -7,33 +7,8 @@ use clap::{Command as Declaration, CommandFactory as _, FromArgMatches as _};
 use ironmesh_terminal::color::{self, ColorChoice};
 
 use crate::examples::with_examples;
+use crate::tips::with_tips;
 use crate::{CertCommand, Cli, Command, OutputFormat, ProxyCommand, TokenCommand};
-
-/// What people who know other tools type, and the names that these commands have here.
-const SYNONYMS: [(&str, &[&str]); 22] = [
-    ("ls", &["list", "revisions"]),
-    ("get", &["list", "show"]),
-    ("describe", &["show"]),
-    ("info", &["show"]),
-    ("inspect", &["show"]),
-    ("cat", &["show"]),
-    ("delete", &["revoke", "remove"]),
-    ("rm", &["revoke", "remove"]),
-    ("del", &["revoke", "remove"]),
-    ("remove", &["revoke", "unsilence"]),
-    ("create", &["issue", "bootstrap", "add", "init", "silence"]),
-    ("new", &["issue", "bootstrap", "add", "init", "silence"]),
-    ("add", &["bootstrap", "issue", "silence"]),
-    ("evict", &["drain"]),
-    ("mute", &["silence"]),
-    ("validate", &["check"]),
-    ("diff", &["plan"]),
-    ("undo", &["rollback"]),
-    ("start", &["serve", "run"]),
-    ("login", &["ui"]),
-    ("logs", &["log", "events", "journal"]),
-    ("health", &["status"]),
-];
 
 impl Cli {
     /// The declaration of the command line, with examples.
@@ -61,11 +36,11 @@ impl Cli {
         cli
     }
 
-    fn from_arguments(arguments: &[OsString]) -> Result<Self, clap::Error> {
+    pub(crate) fn from_arguments(arguments: &[OsString]) -> Result<Self, clap::Error> {
         let declaration = colored(Self::declaration());
         let matches = declaration.try_get_matches_from(arguments);
         let cli = matches.and_then(|mut matches| Self::from_arg_matches_mut(&mut matches));
-        cli.map_err(|error| with_synonyms(without_hidden(error), arguments))
+        cli.map_err(|error| with_tips(without_hidden(error), arguments))
     }
 }
 
@@ -106,60 +81,12 @@ fn without_hidden(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Suggests the command that an unknown one means in other tools, before names that are only spelled alike.
-fn with_synonyms(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
-    let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidSubcommand) else {
-        return error;
-    };
-    // The command whose subcommand is unknown.
-    let root = Cli::command();
-    let words = arguments.iter().skip(1).filter_map(|argument| argument.to_str());
-    let known = words.take_while(|word| word != unknown);
-    let parent =
-        known.fold(&root, |command, word| command.find_subcommand(word).unwrap_or(command));
-    let meant = SYNONYMS.iter().filter(|(name, _)| name == unknown).flat_map(|(_, names)| *names);
-    let meant: Vec<_> = meant
-        .filter(|name| parent.find_subcommand(name).is_some())
-        .map(|name| (*name).to_owned())
-        .collect();
-    if !meant.is_empty() {
-        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(meant));
-    }
-    error
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn arguments(line: &str) -> Vec<OsString> {
         line.split_whitespace().map(Into::into).collect()
-    }
-
-    fn suggested(line: &str) -> Option<Vec<String>> {
-        let error = Cli::from_arguments(&arguments(line)).unwrap_err();
-        match error.get(ContextKind::SuggestedSubcommand) {
-            Some(ContextValue::Strings(names)) => Some(names.clone()),
-            Some(ContextValue::String(name)) => Some(vec![name.clone()]),
-            _ => None,
-        }
-    }
-
-    #[test]
-    fn words_of_other_tools_are_understood() {
-        for (line, names) in [
-            ("ironmesh proxy ls", &["list"][..]),
-            ("ironmesh proxy --output json get store-1", &["list", "show"]),
-            ("ironmesh proxy describe store-1", &["show"]),
-            ("ironmesh operator delete ann", &["revoke"]),
-            ("ironmesh context rm prod", &["remove"]),
-            ("ironmesh policy validate policy", &["check"]),
-            ("ironmesh polcy", &["proxy", "policy"]),
-        ] {
-            let expected = names.iter().map(|name| (*name).to_owned()).collect();
-            assert_eq!(suggested(line), Some(expected), "{line}");
-        }
-        assert_eq!(suggested("ironmesh agent describe"), None);
     }
 
     #[test]
