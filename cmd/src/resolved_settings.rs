@@ -117,7 +117,9 @@ impl ResolvedSettings {
     /// The socket that this user may use: that for a group, if the state folder is another user's.
     pub(crate) fn socket(&self) -> PathBuf {
         let socket = self.admin_socket();
-        let for_group = self.settings.group_socket.as_ref().filter(|path| path.exists());
+        // (A user outside the group cannot see it. The error should name it, not a state folder that is another user's.)
+        let for_group = self.settings.group_socket.as_ref();
+        let for_group = for_group.filter(|path| path.try_exists().unwrap_or(true));
         match for_group {
             Some(path) if !socket.exists() => path.clone(),
             _ => socket,

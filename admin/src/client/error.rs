@@ -88,7 +88,8 @@ impl ClientError {
 pub(super) fn advice_about_socket(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::PermissionDenied => {
-            "this user may not use it: run this command as the owner of the state folder"
+            "this user may not use it: run this command as the owner of the state folder, or as a member of the group of \
+             `group_socket`"
         }
         io::ErrorKind::ConnectionRefused => {
             "nothing listens there: `ironmesh serve` has stopped; see its log. Traffic goes on meanwhile"
