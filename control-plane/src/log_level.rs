@@ -1,4 +1,4 @@
-//! The level of this control plane's log: the configured one, or another one for a while.
+//! The level of this control plane's log: the configured one, or a temporary one.
 //!
 //! It decides which level is in use. It never filters lines: the log does, of which the process has one.
 

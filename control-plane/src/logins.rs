@@ -35,7 +35,7 @@ const SESSION_LIFETIME: SignedDuration = SignedDuration::from_hours(12);
 /// How long a login is listed after its end.
 const RETENTION: SignedDuration = SignedDuration::from_hours(7 * 24);
 
-/// The most usable logins of one user, so that nobody takes the place of others.
+/// The most usable logins of one user, so that no user takes the place of others.
 const MAX_OF_A_USER: usize = 50;
 
 /// The most logins that one user begins within [`NEW_PERIOD`]: each is a commit, and an entry of the journal.

@@ -38,18 +38,18 @@ pub(crate) struct SilenceTable {
     /// Held while the store is read, so that an older state never replaces a newer one.
     reading: Mutex<()>,
     /// Never held during a disk access, so reads do not wait.
-    known: Mutex<BTreeMap<SilenceId, KnownSilence>>,
+    known: Mutex<BTreeMap<SilenceId, TrackedSilence>>,
 }
 
 /// A silence as it was read last.
 #[derive(Debug)]
-struct KnownSilence {
+struct TrackedSilence {
     silence: Arc<Silence>,
     /// The latest end by the clock of this process, which no change of the wall clock moves.
     deadline: Instant,
 }
 
-impl KnownSilence {
+impl TrackedSilence {
     fn new(silence: Silence, now: Timestamp, instant: Instant) -> Self {
         // (With a clock that went back before the start, the whole length is the most.)
         let length = silence.expires_at.duration_since(silence.created_at);
@@ -180,7 +180,7 @@ impl SilenceTable {
         for stored in stored {
             let silence = stored.value;
             let id = silence.id.clone();
-            let mut one = KnownSilence::new(silence, now, instant);
+            let mut one = TrackedSilence::new(silence, now, instant);
             if let Some(earlier) = earlier.remove(&id) {
                 one.deadline = one.deadline.min(earlier.deadline);
             }

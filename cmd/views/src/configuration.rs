@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn documents_are_printed_with_their_paths_and_without_control_characters() {
+    fn documents_have_paths_and_no_control_characters() {
         let document =
             PolicyDocument { path: "a.toml".to_owned(), text: "# one\n\u{1b}[2J\n".to_owned() };
         let documents = PolicyDocuments {

@@ -3,7 +3,7 @@
 //!
 //! Lines about different objects, such as NACKs of two resources, are different, up to a bound. A party is what a proxy, a client or a machine is known by: the field of a line that names it. Of a line without such a
 //! field, more pass: they are about this process, unless a library wrote them. Peers can make libraries write lines, too.
-//! Lines of the levels `debug` and `trace` all pass, because whoever sets these levels wants them.
+//! Lines of the levels `debug` and `trace` all pass: these levels are set for a while, to see each line.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, VecDeque};
