@@ -137,6 +137,7 @@ fuzz: prerequisites ## Fuzz the parsers of untrusted bytes, and policy; ARGS="60
 	@fuzz/run $(ARGS)
 
 # The fuzz targets are a workspace of their own, whose lock file goes stale when dependencies change.
+# The last line is the build without the exporter of traces, which the workspace has by its tests.
 lint: prerequisites ## Formatting and clippy, warnings are errors
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
@@ -146,6 +147,7 @@ lint: prerequisites ## Formatting and clippy, warnings are errors
 	    exit 1; \
 	}
 	cargo clippy --workspace --all-targets -- -D warnings
+	cargo clippy --package ironmesh-traces -- -D warnings
 
 lint-ansible: ## Checks of deploy-ansible/: yamllint, ansible-lint, and the READMEs of the roles (ansible-lint is fetched once)
 	@scripts/lint-ansible.sh

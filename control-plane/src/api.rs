@@ -57,6 +57,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::audit::Audit;
+use super::change_traces::ChangeTraces;
 use super::enrollment::{Alarms, TokenTable, XdsAddresses};
 use super::events::Events;
 use super::health_discovery::HealthDiscovery;
@@ -106,6 +107,8 @@ pub(crate) struct RunningControlPlane {
     pub(crate) events: Arc<Events>,
     pub(crate) silences: Arc<SilenceTable>,
     pub(crate) log_level: Arc<LogLevel>,
+    /// The traces of changes, if they are exported.
+    pub(crate) traces: Option<Arc<ChangeTraces>>,
     pub(crate) xds_addresses: XdsAddresses,
     /// The address of the enrollment listener.
     pub(crate) enrollment_address: SocketAddr,

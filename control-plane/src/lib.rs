@@ -12,6 +12,7 @@
 mod admission;
 mod api;
 mod audit;
+mod change_traces;
 mod enrollment;
 pub mod envoy_check;
 mod events;

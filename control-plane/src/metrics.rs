@@ -10,6 +10,7 @@ mod findings;
 mod fleet;
 mod process;
 mod store;
+mod traces;
 mod traffic;
 mod xds;
 
@@ -26,6 +27,7 @@ use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
 use super::audit::Audit;
+use super::change_traces::ChangeTraces;
 use super::findings::{FindingCounts, is_hidden};
 use super::health_discovery::HealthDiscovery;
 use super::journal::Journal;
@@ -55,6 +57,8 @@ pub(crate) struct Sources {
     pub(crate) local_outage: watch::Receiver<Option<Timestamp>>,
     /// The store of the mesh, if it is in etcd.
     pub(crate) etcd_store: Option<Arc<EtcdStore>>,
+    /// The traces of changes, if they are exported.
+    pub(crate) traces: Option<Arc<ChangeTraces>>,
     /// The silences that are active now.
     pub(crate) silences: ActiveSilences,
     pub(crate) findings: FindingCounts,
@@ -100,6 +104,7 @@ impl Collector for Sources {
         findings::encode(&mut families, &self.findings)?;
         fleet::encode(&mut families, &self.register)?;
         store::encode(&mut families, self, now)?;
+        traces::encode(&mut families, self.traces.as_deref())?;
         let snapshot = self.feeds.snapshot.borrow().clone();
         traffic::requests(&mut families, &self.traffic, snapshot.as_deref())?;
         traffic::denials(&mut families, &self.audit)

@@ -319,9 +319,10 @@ impl Reconciler {
         end
     }
 
-    /// Stores what waits for its interval.
+    /// Stores what waits for its interval, and ends the traces.
     fn store_rest(&mut self) {
         self.endpoints.store_unsaved();
+        self.change_log.complete();
     }
 
     async fn follow(&mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
@@ -427,6 +428,7 @@ impl Reconciler {
 
     #[tracing::instrument(level = "debug", skip_all)]
     fn reconcile(&mut self, now: Timestamp) {
+        self.change_log.begin_pass();
         // By the clock, not by the wake-up: a client that answers without end would postpone it forever.
         let is_tick = Instant::now() >= self.next_tick;
         let clock = self.clock.reading(now, Instant::now());
@@ -456,6 +458,7 @@ impl Reconciler {
                     unserved.push(Arc::clone(client));
                 }
             } else {
+                self.change_log.settle(client);
                 let was_served = self.clients.disconnected(client);
                 self.nack_tracker.disconnected(client);
                 let id = client.parse::<ProxyId>().ok();

@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admission::ProxyAdmission;
 use crate::api::{ActiveSettings, Planning, RunningControlPlane};
 use crate::audit::Audit;
+use crate::change_traces;
 use crate::enrollment::{
     Alarms, AttestationTrust, AzureJoins, MachineEnrollment, TokenTable, XdsAddresses,
 };
@@ -108,6 +109,7 @@ pub async fn start(
     open_files::raise_limit(&limits);
 
     // All checks that may fail come before the first write: a failed first start leaves no state.
+    let (traces, trace_exporter) = change_traces::open(settings)?.unzip();
     check_socket_path(&options.admin_socket)?;
     let group_socket = match &settings.group_socket {
         Some(path) => {
@@ -200,6 +202,9 @@ pub async fn start(
         Arc::clone(&hub),
     )?;
     reconciler.follow_settings(reloads.clone());
+    if let Some(traces) = &traces {
+        reconciler.trace_changes(Arc::clone(traces));
+    }
     let peers = Arc::<Peers>::default();
     if let Some(exchange) = &exchange {
         peers.exchange_by(exchange);
@@ -304,6 +309,7 @@ pub async fn start(
         events: Arc::clone(&events),
         silences: Arc::clone(&silences),
         log_level,
+        traces,
         xds_addresses,
         enrollment_address: enrollment_listener.local_addr()?,
         api_address: api_listener.as_ref().map(TokioListener::local_addr).transpose()?,
@@ -330,6 +336,13 @@ pub async fn start(
     tasks.spawn(logins.follow(shutdown.clone()));
     tasks.spawn(silences.follow(shutdown.clone()));
     tasks.spawn(log_level_task);
+    if let Some(exporter) = trace_exporter {
+        let end = shutdown.clone();
+        tasks.spawn(async {
+            exporter.run(end).await;
+            Ok(())
+        });
+    }
     tasks.spawn(events.follow_journal(shutdown.clone()));
     tasks.spawn(Arc::clone(&control_plane).observe(shutdown.clone()));
     tasks.spawn(policy_source.run(shutdown.clone()));

@@ -68,6 +68,7 @@ mod store_transfer;
 mod storms;
 mod suggestions;
 mod terminal;
+mod traces;
 mod traffic_report;
 mod versions;
 mod watch;

@@ -36,7 +36,7 @@ static = [{ address = "10.0.0.9" }]
 "#;
 
 /// The families with their types and the names of their labels, in order.
-const FAMILIES: [(&str, &str, &str); 45] = [
+const FAMILIES: [(&str, &str, &str); 46] = [
     ("ironmesh_audit_would_deny", "counter", "caller service"),
     ("ironmesh_certificate_expiry_timestamp_seconds", "gauge", "kind"),
     ("ironmesh_certificates", "gauge", "kind state"),
@@ -68,6 +68,7 @@ const FAMILIES: [(&str, &str, &str); 45] = [
     ("ironmesh_resources_nacked", "gauge", ""),
     ("ironmesh_resources_withheld", "gauge", ""),
     ("ironmesh_store_outage_seconds", "gauge", "store"),
+    ("ironmesh_trace_spans", "counter", "outcome"),
     ("ironmesh_xds_acks", "counter", "type"),
     ("ironmesh_xds_connections_rejected", "counter", "reason"),
     ("ironmesh_xds_late_answers", "counter", "type"),

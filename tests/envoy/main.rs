@@ -59,6 +59,7 @@ mod splits;
 mod supervisor;
 mod tcp;
 mod telemetry;
+mod traces;
 mod upstream_settings;
 mod websocket;
 mod withdrawals;

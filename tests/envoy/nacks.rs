@@ -48,7 +48,7 @@ rules = [{{ kind = "HTTPRouteGroup", name = "audit" }}]
 
 impl Bookstore {
     /// The control plane's view of the proxy at this address.
-    async fn proxy(&self, envoy: &Envoy) -> Value {
+    pub(crate) async fn proxy(&self, envoy: &Envoy) -> Value {
         let proxies = self.mesh.proxies().await;
         let address = format!("{}:15003", envoy.address());
         let mut proxies = proxies.as_array().unwrap().iter();
@@ -58,7 +58,7 @@ impl Bookstore {
     }
 
     /// Waits until that proxy NACKs a resource and has this fallback.
-    async fn wait_for_nack(&self, envoy: &Envoy, fallback: &str) -> Value {
+    pub(crate) async fn wait_for_nack(&self, envoy: &Envoy, fallback: &str) -> Value {
         eventually("a NACK", async || {
             let proxy = self.proxy(envoy).await;
             let nack = proxy.pointer("/nacks/0");
@@ -85,6 +85,14 @@ impl NackMesh {
     }
 
     async fn open_adapted(adapt: fn(ProxyOptions) -> ProxyOptions) -> Option<Self> {
+        Self::open_with_settings("", adapt).await
+    }
+
+    /// Opens it with these settings of the control plane, and proxies that `adapt` has changed.
+    pub(crate) async fn open_with_settings(
+        settings: &str,
+        adapt: fn(ProxyOptions) -> ProxyOptions,
+    ) -> Option<Self> {
         let programs = Programs::find()?;
         let service = r#"
 [[service]]
@@ -92,7 +100,8 @@ name = "small"
 service_account = "bookstore"
 ports = [{ name = "web", port = 14001, protocol = "http", target_port = 8080 }]
 "#;
-        let store = Bookstore::open_adapted(&[("small.toml", service)], &[], adapt).await?;
+        let policy = [("small.toml", service)];
+        let store = Bookstore::open_with_settings(settings, &policy, &[], adapt).await?;
         let app = App::http1("small", store.mesh.loopback().socket(23, 8080)).await;
         let folder = store.mesh.bootstrap(&adapt(ProxyOptions::new("default/small", 23))).await;
         limit_regex_size(&folder);
@@ -107,7 +116,7 @@ ports = [{ name = "web", port = 14001, protocol = "http", target_port = 8080 }]
         Some(setup)
     }
 
-    async fn buy(&self) -> anyhow::Result<Response> {
+    pub(crate) async fn buy(&self) -> anyhow::Result<Response> {
         get_once(self.buyer.socket(14001), "/books/1", &[]).await
     }
 }

@@ -17,9 +17,11 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use ironmesh_xds_wire::pb::opentelemetry::proto::common::v1::{AnyValue, KeyValue, any_value};
 use parking_lot::Mutex;
 use prost::Message;
+use rustls::ServerConfig;
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::task::{AbortHandle, JoinSet};
+use tokio_rustls::TlsAcceptor;
 
 /// A collector that runs for as long as this value lives.
 #[derive(Debug)]
@@ -59,8 +61,18 @@ pub struct Span {
     pub id: String,
     /// The id of the parent span; empty without one.
     pub parent: String,
-    /// The kind of the span: server (2) or client (3).
+    /// The kind of the span: internal (1), server (2) or client (3).
     pub kind: i32,
+    /// Its name.
+    pub name: String,
+    /// When it began and ended, in nanoseconds of the Unix epoch.
+    pub times: (u64, u64),
+    /// Its attributes.
+    pub attributes: BTreeMap<String, Value>,
+    /// The traces of its links.
+    pub links: Vec<String>,
+    /// The message of a failure; none if it has no status.
+    pub error: Option<String>,
 }
 
 impl Collector {
@@ -75,9 +87,19 @@ impl Collector {
     }
 
     async fn start_with(address: SocketAddr, received: Received) -> Self {
+        Self::listen(address, None, received).await
+    }
+
+    /// Starts a collector that speaks TLS.
+    pub async fn start_tls(address: SocketAddr, tls: ServerConfig) -> Self {
+        let tls = TlsAcceptor::from(Arc::new(tls));
+        Self::listen(address, Some(tls), Received::default()).await
+    }
+
+    async fn listen(address: SocketAddr, tls: Option<TlsAcceptor>, received: Received) -> Self {
         let listener = TcpListener::bind(address).await.unwrap();
         let received = Arc::new(received);
-        let task = tokio::spawn(accept(listener, Arc::clone(&received))).abort_handle();
+        let task = tokio::spawn(accept(listener, tls, Arc::clone(&received))).abort_handle();
         Self { received, task }
     }
 
@@ -108,16 +130,22 @@ impl Drop for Collector {
     }
 }
 
-async fn accept(listener: TcpListener, received: Arc<Received>) {
+async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, received: Arc<Received>) {
     let mut connections = JoinSet::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else { continue };
-        let received = Arc::clone(&received);
+        let (received, tls) = (Arc::clone(&received), tls.clone());
         connections.spawn(async move {
             let service = service_fn(|request| answer(Arc::clone(&received), request));
             let server = http2::Builder::new(TokioExecutor::new());
             // The client decides how a connection ends.
-            let _ = server.serve_connection(TokioIo::new(stream), service).await;
+            let _ = match tls {
+                None => server.serve_connection(TokioIo::new(stream), service).await,
+                Some(tls) => {
+                    let Ok(stream) = tls.accept(stream).await else { return };
+                    server.serve_connection(TokioIo::new(stream), service).await
+                }
+            };
         });
     }
 }
@@ -178,6 +206,11 @@ impl Received {
                     id: hexadecimal(&span.id),
                     parent: hexadecimal(&span.parent),
                     kind: span.kind,
+                    name: span.name,
+                    times: (span.start, span.end),
+                    attributes: map(span.attributes),
+                    links: span.links.iter().map(|link| hexadecimal(&link.trace_id)).collect(),
+                    error: span.status.filter(|status| status.code == 2).map(|one| one.message),
                 });
             }
         }
@@ -198,6 +231,9 @@ fn json(value: AnyValue) -> Value {
     match value.value {
         Some(any_value::Value::StringValue(text)) => text.into(),
         Some(any_value::Value::IntValue(number)) => number.into(),
+        Some(any_value::Value::ArrayValue(array)) => array.values.into_iter().map(json).collect(),
+        Some(any_value::Value::BoolValue(value)) => value.into(),
+        Some(any_value::Value::DoubleValue(number)) => number.into(),
         Some(any_value::Value::KvlistValue(list)) => {
             Value::Object(map(list.values).into_iter().collect())
         }
@@ -278,7 +314,33 @@ mod otlp {
         pub(super) id: Vec<u8>,
         #[prost(bytes = "vec", tag = "4")]
         pub(super) parent: Vec<u8>,
+        #[prost(string, tag = "5")]
+        pub(super) name: String,
         #[prost(int32, tag = "6")]
         pub(super) kind: i32,
+        #[prost(fixed64, tag = "7")]
+        pub(super) start: u64,
+        #[prost(fixed64, tag = "8")]
+        pub(super) end: u64,
+        #[prost(message, repeated, tag = "9")]
+        pub(super) attributes: Vec<KeyValue>,
+        #[prost(message, repeated, tag = "13")]
+        pub(super) links: Vec<Link>,
+        #[prost(message, optional, tag = "15")]
+        pub(super) status: Option<Status>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(super) struct Link {
+        #[prost(bytes = "vec", tag = "1")]
+        pub(super) trace_id: Vec<u8>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(super) struct Status {
+        #[prost(string, tag = "2")]
+        pub(super) message: String,
+        #[prost(int32, tag = "3")]
+        pub(super) code: i32,
     }
 }

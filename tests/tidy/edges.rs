@@ -94,6 +94,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
             "ironmesh-sidecar",
             "ironmesh-store",
             "ironmesh-store-etcd",
+            "ironmesh-traces",
             "ironmesh-xds-compile",
             "ironmesh-xds-server",
             "ironmesh-xds-wire",
@@ -129,6 +130,8 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     // Two engines of one trait, which do not know each other; what seals a record is in the first.
     ("ironmesh-store-etcd", &["ironmesh-etcd", "ironmesh-store"]),
     ("ironmesh-terminal", &["ironmesh-catalog"]),
+    // It knows spans, and no mesh.
+    ("ironmesh-traces", &[]),
     // It writes the answers of the API as text.
     (
         "ironmesh-views",

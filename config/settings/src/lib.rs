@@ -17,6 +17,7 @@ mod sidecar;
 mod store;
 #[cfg(test)]
 mod tests;
+mod traces;
 mod values;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -87,6 +88,8 @@ pub struct Settings {
     pub sidecar_class: DriverName,
     /// The control plane's log.
     pub log: LogSettings,
+    /// The collector of traces: an address with `https`, or with `http` on this machine. Without one there are none.
+    pub traces_endpoint: Option<String>,
     /// The debounce window after a change. The first change of a burst takes effect at once.
     pub settle: Duration,
 }
@@ -171,6 +174,7 @@ impl Default for Settings {
             endpoints: EndpointsSettings::default(),
             sidecar_class: DriverName::default(),
             log: LogSettings::default(),
+            traces_endpoint: None,
             settle: Duration::from_millis(20),
         }
     }
@@ -215,6 +219,7 @@ fn read(table: &mut Table<'_>) -> Result<Settings, FindingReported> {
     let endpoints = table.optional("endpoints", endpoints::read);
     let sidecar_class = table.optional("sidecar", sidecar::read);
     let log = table.optional("log", log::read);
+    let traces_endpoint = table.optional("traces", traces::read);
     let at_most_a_minute = Duration::ZERO..=Duration::from_secs(60);
     let settle = table.optional("settle", |value| duration::read(value, &at_most_a_minute));
 
@@ -241,6 +246,7 @@ fn read(table: &mut Table<'_>) -> Result<Settings, FindingReported> {
         endpoints: endpoints?.unwrap_or(default.endpoints),
         sidecar_class: sidecar_class?.unwrap_or(default.sidecar_class),
         log: log?.unwrap_or(default.log),
+        traces_endpoint: traces_endpoint?,
         settle: settle?.unwrap_or(default.settle),
     })
 }

@@ -79,6 +79,7 @@ impl Settings {
             endpoints,
             sidecar_class,
             log: LogSettings { level, is_json },
+            traces_endpoint,
             settle,
         } = self;
         let reloadable = [
@@ -106,6 +107,7 @@ impl Settings {
             ("endpoints", *endpoints != other.endpoints),
             ("sidecar.class", *sidecar_class != other.sidecar_class),
             ("log.format", *is_json != other.log.is_json),
+            ("traces", *traces_endpoint != other.traces_endpoint),
         ];
         let changed = |keys: &[(&'static str, bool)]| {
             keys.iter().filter(|(_, is_changed)| *is_changed).map(|(key, _)| *key).collect()

@@ -27,6 +27,11 @@ pub(super) struct Url {
     is_here: bool,
 }
 
+/// Whether this is the address of a server.
+pub(super) fn is_url(text: &str) -> bool {
+    read(text).is_some()
+}
+
 /// Whether one of the addresses that [`Servers::urls`] accepted is reached in plaintext over the network.
 pub(super) fn is_plaintext_over_network(urls: &[String]) -> bool {
     let is_plaintext = |url: &String| read(url).is_some_and(|url| !url.is_tls && !url.is_here);

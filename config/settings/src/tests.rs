@@ -51,6 +51,9 @@ class = "envoy"
 [log]
 level = "warn,ironmesh_xds_server=debug"
 format = "json"
+
+[traces]
+endpoint = "http://127.0.0.1:4317"
 "#;
     let settings = load_settings(text, "ironmesh.toml").unwrap();
     assert_eq!(settings.mesh.as_str(), "prod");
@@ -65,6 +68,7 @@ format = "json"
     assert_eq!(settings.xds.max_proxies, Some(2000));
     assert_eq!(settings.log.level.as_str(), "warn,ironmesh_xds_server=debug");
     assert!(settings.log.is_json);
+    assert_eq!(settings.traces_endpoint.as_deref(), Some("http://127.0.0.1:4317"));
 }
 
 #[test]

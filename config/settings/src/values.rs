@@ -47,6 +47,7 @@ impl Settings {
             endpoints,
             sidecar_class,
             log,
+            traces_endpoint,
             settle,
         } = self;
         let mut values = Values::default();
@@ -92,6 +93,7 @@ impl Settings {
         values.fixed("sidecar.class", sidecar_class);
         values.reloadable("log.level", &log.level);
         values.fixed("log.format", if log.is_json { "json" } else { "text" });
+        values.optional("traces.endpoint", traces_endpoint.as_ref());
         values.reloadable("settle", duration(*settle));
         values.0
     }

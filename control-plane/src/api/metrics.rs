@@ -22,6 +22,7 @@ impl RunningControlPlane {
             certificates: self.certificate_counts(),
             local_outage: self.local_outage.clone(),
             etcd_store: self.exporter.etcd.clone(),
+            traces: self.traces.clone(),
             silences: self.active_silences(),
             findings: self.finding_counts(),
         })

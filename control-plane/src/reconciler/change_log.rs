@@ -2,13 +2,20 @@
 //!
 //! Its cost follows the number of changes in a pass. It never looks at a single ACK: convergence counts these.
 
+use std::sync::Arc;
+
 use ironmesh_catalog::{PolicyRevision, ProxyId};
+use ironmesh_xds_server::ClientKey;
 use tokio::time::{Duration, Instant};
 
 use super::convergence::{Convergence, Generations, Kind, Lag};
+use crate::change_traces::{ChangeEnd, ChangeTraces, Moment, TracedChange};
 
 /// When the log names the proxies that have not ACKed a change: each wait for an ACK ends by then.
 const LATE: Duration = Duration::from_secs(15);
+
+/// The longest time of a trace: a proxy that never answers must not keep it from the collector.
+const LONGEST_TRACE: Duration = Duration::from_secs(5 * 60);
 
 /// The most changes of a kind whose end is awaited. A further one supersedes the oldest.
 const MAX_OPEN: usize = 16;
@@ -60,6 +67,10 @@ pub(super) struct ChangeLog {
     /// The numbers of the newest changes.
     known: Generations,
     open: Vec<OpenChange>,
+    /// The traces of the changes, if they are exported.
+    traces: Option<Arc<ChangeTraces>>,
+    /// When the current pass began, if there are traces.
+    pass: Option<Moment>,
 }
 
 /// A change that some proxies have not ACKed.
@@ -74,6 +85,7 @@ struct OpenChange {
     /// How many proxies it was published to; none before it is published.
     proxies: Option<usize>,
     is_late: bool,
+    trace: Option<Arc<TracedChange>>,
 }
 
 /// A line of the level `info` or `debug`.
@@ -86,7 +98,44 @@ macro_rules! line {
 impl ChangeLog {
     /// An empty log of a process with this start, in seconds of the Unix epoch.
     pub(super) fn new(start: i64) -> Self {
-        Self { start: format!("{start:x}"), known: Generations::default(), open: Vec::new() }
+        let (start, known) = (format!("{start:x}"), Generations::default());
+        Self { start, known, open: Vec::new(), traces: None, pass: None }
+    }
+
+    /// Exports a trace of each change from now on.
+    pub(super) fn trace(&mut self, traces: Arc<ChangeTraces>) {
+        self.traces = Some(traces);
+    }
+
+    /// Notes that a pass begins.
+    pub(super) fn begin_pass(&mut self) {
+        self.pass = self.traces.is_some().then(Moment::now);
+    }
+
+    /// Notes that the pass is about to publish what it has found to a proxy, which has a set already.
+    pub(super) fn assign(&self, client: &ClientKey) {
+        let Some(traces) = &self.traces else { return };
+        let found = self.open.iter().filter(|open| open.proxies.is_none());
+        let mut found = found.filter_map(|open| open.trace.as_ref()).peekable();
+        if found.peek().is_some() {
+            traces.assign(client, found.collect::<Vec<_>>().into_iter());
+        }
+    }
+
+    /// Notes that a proxy has ACKed everything, or has nothing to ACK.
+    pub(super) fn settle(&self, client: &str) {
+        if let Some(traces) = &self.traces {
+            traces.settle(client);
+        }
+    }
+
+    /// Ends all traces, because the control plane stops.
+    pub(super) fn complete(&mut self) {
+        let Some(traces) = &self.traces else { return };
+        for open in &mut self.open {
+            open.end_trace(Some(traces), ChangeEnd::Shutdown);
+        }
+        traces.complete();
     }
 
     /// Notes what a pass has found, before it compiles.
@@ -123,17 +172,31 @@ impl ChangeLog {
     ) -> OpenChange {
         let number = kind.of(self.known);
         let id = id.unwrap_or_else(|| format!("{}-{}-{number}", kind.word(), self.start));
-        OpenChange { kind, number, id, is_info, found_at, proxies: None, is_late: false }
+        OpenChange {
+            kind,
+            number,
+            id,
+            is_info,
+            found_at,
+            proxies: None,
+            is_late: false,
+            trace: None,
+        }
     }
 
-    fn open(&mut self, change: OpenChange, inputs: &str) {
+    fn open(&mut self, mut change: OpenChange, inputs: &str) {
         line!(change.is_info, change = change.id, inputs, "change found");
-        let is_of_kind = |open: &OpenChange| open.kind == change.kind;
+        let kind = change.kind;
+        let is_of_kind = |open: &OpenChange| open.kind == kind;
         if self.open.iter().filter(|open| is_of_kind(open)).count() >= MAX_OPEN {
             if let Some(oldest) = self.open.iter().position(is_of_kind) {
-                self.open.remove(oldest).supersede(&change);
+                let mut oldest = self.open.remove(oldest);
+                oldest.end_trace(self.traces.as_deref(), ChangeEnd::Superseded);
+                oldest.supersede(&change);
             }
         }
+        let trace = |start| ChangeTraces::begin(&change.id, kind.word(), inputs, start);
+        change.trace = self.pass.map(trace).map(Arc::new);
         self.open.push(change);
     }
 
@@ -141,12 +204,16 @@ impl ChangeLog {
     pub(super) fn publish(&mut self, proxies: usize) {
         for open in self.open.iter_mut().filter(|open| open.proxies.is_none()) {
             open.proxies = Some(proxies);
+            if let Some((traces, trace)) = self.traces.as_ref().zip(open.trace.as_ref()) {
+                traces.reconciled(trace, proxies);
+            }
             line!(open.is_info, change = open.id, proxies, "change published");
         }
     }
 
     /// Ends the changes that are ACKed after a pass, and reports those that are late.
     pub(super) fn end_pass(&mut self, convergence: &Convergence, now: Instant) {
+        let traces = self.traces.as_deref();
         self.open.retain_mut(|open| {
             let age = now - open.found_at;
             if !convergence.durations().is_pending(open.kind, open.number) {
@@ -154,8 +221,12 @@ impl ChangeLog {
                 let proxies = open.proxies.unwrap_or_default();
                 let nacking = laggards(convergence, open.kind, open.number, Lag::is_nacked);
                 let (nacked, is_info) = (nacking.count(), open.is_info);
+                open.end_trace(traces, ChangeEnd::Answered { nacked });
                 line!(is_info, change = open.id, proxies, nacked, duration_ms, "change ACKed");
                 return false;
+            }
+            if age >= LONGEST_TRACE {
+                open.end_trace(traces, ChangeEnd::Late);
             }
             if age >= LATE && !open.is_late {
                 let is_late = |lag: Lag| !lag.is_nacked();
@@ -178,6 +249,13 @@ impl ChangeLog {
 }
 
 impl OpenChange {
+    /// Ends its trace, if it has one.
+    fn end_trace(&mut self, traces: Option<&ChangeTraces>, end: ChangeEnd) {
+        if let Some((traces, trace)) = traces.zip(self.trace.take()) {
+            traces.end(&trace, self.proxies.unwrap_or_default(), end);
+        }
+    }
+
     /// Ends it before it is ACKed, because `newest` is one more than the log follows.
     fn supersede(self, newest: &Self) {
         let duration_ms = milliseconds(newest.found_at - self.found_at);

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ironmesh_catalog::{Finding, Proxy, ProxyId};
-use ironmesh_xds_server::{ClientChange, ClientKey};
+use ironmesh_xds_server::{ClientChange, ClientKey, PushObserver};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
@@ -15,6 +15,7 @@ use super::convergence::{Effect, Lag};
 use super::local_ports::held_ports;
 use super::nack_tracker::InactiveResources;
 use super::rollout_order::{ExaminedClusters, RolloutContext};
+use crate::change_traces::ChangeTraces;
 use crate::node_metadata::node_metadata;
 use crate::peers::ProxyNacks;
 use crate::sidecars;
@@ -140,6 +141,10 @@ impl Reconciler {
             let Some(config) = self.clients.config(client) else { continue };
             let published = self.hub.published(client);
             let before = published.as_ref();
+            if before.is_none() {
+                // What it gets because it connects is part of no change.
+                self.change_log.settle(client);
+            }
             let (set, inactive_resources) = self.nack_tracker.effective_set(client, config, before);
             let id = config.proxy.record.id;
             self.publish_inactive_resources(client, id, &inactive_resources);
@@ -162,11 +167,16 @@ impl Reconciler {
                 // A client without a set has nothing that could break.
                 _ => set,
             };
-            let is_new = !published.is_some_and(|published| published.is_same_as(&set));
+            let is_new = !before.is_some_and(|published| published.is_same_as(&set));
+            let is_changed = is_new || self.rollout_order.is_held(client);
+            if is_changed && before.is_some() {
+                // Before its stream can push it.
+                self.change_log.assign(client);
+            }
             if is_new {
                 self.hub.publish(client, set);
             }
-            if is_new || self.rollout_order.is_held(client) {
+            if is_changed {
                 changed.push(Arc::clone(client));
             }
         }
@@ -178,6 +188,13 @@ impl Reconciler {
             self.peers.note_nacked_versions(self.nack_tracker.nacked_versions().to_vec());
         }
         changed.into_iter().collect()
+    }
+
+    /// Exports a trace of each change.
+    pub(crate) fn trace_changes(&mut self, traces: Arc<ChangeTraces>) {
+        let observer: Arc<dyn PushObserver> = Arc::<ChangeTraces>::clone(&traces);
+        self.hub.observe_pushes(observer);
+        self.change_log.trace(traces);
     }
 
     /// Logs what has changed since the pass before.
@@ -224,6 +241,9 @@ impl Reconciler {
                 } else {
                     None
                 };
+                if lag.is_none() {
+                    self.change_log.settle(client);
+                }
                 is_news |= convergence.examine(id, effect, lag, now);
             }
             convergence.end_pass();

@@ -170,7 +170,9 @@ impl Open {
             match output {
                 StreamOutput::Send(response) => {
                     sent += V::frame(&response).iter().map(bytes::Bytes::len).sum::<usize>();
-                    let Some(of) = V::response_type(&response) else { continue };
+                    let Some(of) = V::pushed(&response, 0).map(|push| push.resource_type) else {
+                        continue;
+                    };
                     let before = self.0.insert(of, V::read(response).nonce);
                     assert_eq!(before, None, "a second push of {of} is under way");
                 }

@@ -4,8 +4,8 @@
 //! client's set; its streams are the only writers of its status.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use foldhash::HashMap;
 use ironmesh_xds_wire::{Node, ResourceSet, ResourceType, Version};
@@ -22,6 +22,7 @@ mod exchanges;
 mod health_streams;
 mod live;
 mod places;
+mod push_observer;
 mod resource_index;
 mod retries;
 mod status;
@@ -36,6 +37,7 @@ pub(crate) use health_streams::{HealthStream, HealthStreamEnd};
 pub use live::LiveStream;
 use places::Places;
 pub(crate) use places::{Place, RETRY_DELAY, Refused};
+pub use push_observer::{ObservedPush, PushObserver};
 use resource_index::ResourceIndex;
 use retries::Retries;
 pub use status::{ClientChange, ClientStatus, Nack};
@@ -57,6 +59,7 @@ pub struct Hub {
     rejections: Rejections,
     health_streams: HealthStreams,
     places: Places,
+    push_observer: OnceLock<Arc<dyn PushObserver>>,
     /// The count of open streams.
     open_streams: AtomicUsize,
 }
@@ -118,6 +121,7 @@ impl Default for Hub {
             rejections: Rejections::default(),
             health_streams: HealthStreams::default(),
             places: Places::default(),
+            push_observer: OnceLock::new(),
             open_streams: AtomicUsize::new(0),
         }
     }

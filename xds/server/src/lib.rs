@@ -125,7 +125,8 @@ mod variant;
 pub use connection::SILENCE_LIMIT;
 pub use counters::{CloseReason, ConnectionRejection, Counters};
 pub use hub::{
-    ClientChange, ClientKey, ClientStatus, Exchange, Hub, LiveStream, Nack, Occurrences,
+    ClientChange, ClientKey, ClientStatus, Exchange, Hub, LiveStream, Nack, ObservedPush,
+    Occurrences, PushObserver,
 };
 /// The resources, sets and messages of the engine's inputs and outputs.
 pub use ironmesh_xds_wire as wire;

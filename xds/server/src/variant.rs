@@ -13,7 +13,7 @@ use ironmesh_xds_wire::{
 use tokio::time::Instant;
 
 use crate::delta::DeltaStream;
-use crate::hub::Connection;
+use crate::hub::{Connection, ObservedPush};
 use crate::overlay::Overlay;
 use crate::sotw::SotwStream;
 use crate::stream::StreamOutput;
@@ -32,8 +32,8 @@ pub(crate) trait Variant: Send + Sync + 'static {
     /// Whether this first request of a stream comes from a client that has nothing yet.
     fn is_fresh(request: &Self::Request) -> bool;
     fn frame(response: &Self::Response) -> Vec<Bytes>;
-    /// The type of a response; `None` for an unsupported one.
-    fn response_type(response: &Self::Response) -> Option<ResourceType>;
+    /// A response with a frame of this size, for observers; `None` for one of an unsupported type.
+    fn pushed(response: &Self::Response, bytes: usize) -> Option<ObservedPush<'_>>;
 
     fn on_request(
         &mut self,
@@ -91,8 +91,10 @@ impl Variant for DeltaStream {
         response.frame()
     }
 
-    fn response_type(response: &DeltaResponse) -> Option<ResourceType> {
-        ResourceType::from_url(&response.type_url)
+    fn pushed(response: &DeltaResponse, bytes: usize) -> Option<ObservedPush<'_>> {
+        let resource_type = ResourceType::from_url(&response.type_url)?;
+        let (resources, removed) = (&response.resources, response.removed.len());
+        Some(ObservedPush { resource_type, version: None, resources, removed, bytes })
     }
 
     fn on_request(
@@ -173,8 +175,10 @@ impl Variant for SotwStream {
         response.frame()
     }
 
-    fn response_type(response: &SotwResponse) -> Option<ResourceType> {
-        Some(response.resource_type)
+    fn pushed(response: &SotwResponse, bytes: usize) -> Option<ObservedPush<'_>> {
+        let SotwResponse { resource_type, version, resources, .. } = response;
+        let (resource_type, version) = (*resource_type, Some(*version));
+        Some(ObservedPush { resource_type, version, resources, removed: 0, bytes })
     }
 
     fn on_request(

@@ -1,6 +1,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use ironmesh_traces::SpanQueue;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tracing::field::{Field, Visit};
@@ -78,6 +79,7 @@ impl Mesh {
     /// A pass that finds `inputs`, and has these effects on proxies.
     fn pass(&mut self, inputs: ChangedInputs, proxies: &[(u128, Effect, Option<Lag>)]) {
         let revision = PolicyRevision("0123456789abcdef".into());
+        self.log.begin_pass();
         self.log.find(self.generations, &revision, inputs, self.now);
         let changed = proxies.iter().filter(|(_, effect, _)| *effect == Effect::Changed).count();
         self.log.publish(changed);
@@ -278,5 +280,48 @@ fn change_after_a_nack_is_pending_by_itself() {
         assert_eq!(mesh.lines().len(), 1, "the second, which proxy 1 does not lack");
         mesh.pass(NO_INPUT, &[(1, Effect::None, None)]);
         assert_eq!(mesh.lines().len(), 1, "the third");
+    });
+}
+
+#[test]
+fn each_change_has_a_trace_until_it_is_acked_or_too_old() {
+    Mesh::run(|mesh| {
+        let (queue, mut queued) = SpanQueue::new();
+        mesh.log.trace(Arc::new(ChangeTraces::new(queue)));
+        let mut spans = || {
+            let spans = std::iter::from_fn(|| queued.take());
+            spans.map(|span| (span.name, span.error, span.context.trace_id)).collect::<Vec<_>>()
+        };
+        mesh.generations.policy = 1;
+        mesh.pass(NO_INPUT, &[(1, Effect::Changed, UPDATING), (2, Effect::Changed, UPDATING)]);
+        let found = spans();
+        let [("reconcile", None, trace)] = found[..] else { panic!("{found:?}") };
+        mesh.pass(NO_INPUT, &[(1, Effect::None, None)]);
+        assert_eq!(spans(), []);
+        mesh.pass(NO_INPUT, &[(2, Effect::None, None)]);
+        assert_eq!(spans(), [("change", None, trace)]);
+
+        // A proxy that never answers.
+        mesh.generations.endpoints = 1;
+        mesh.pass(NO_INPUT, &[(1, Effect::Changed, UPDATING)]);
+        let found = spans();
+        let [("reconcile", None, other)] = found[..] else { panic!("{found:?}") };
+        assert_ne!(other, trace);
+        mesh.now += LONGEST_TRACE;
+        mesh.pass(NO_INPUT, &[]);
+        assert_eq!(spans(), [("change", Some("not ACKed by all proxies".to_owned()), other)]);
+        mesh.pass(NO_INPUT, &[(1, Effect::None, None)]);
+        assert_eq!(spans(), [], "its trace is over");
+
+        for number in 2..=18 {
+            mesh.generations.policy = number;
+            mesh.pass(NO_INPUT, &[(1, Effect::Changed, UPDATING)]);
+        }
+        let superseded: Vec<_> = spans().into_iter().filter(|span| span.1.is_some()).collect();
+        let [("change", Some(reason), _)] = &superseded[..] else { panic!("{superseded:?}") };
+        assert_eq!(reason, "superseded by newer changes");
+        mesh.log.complete();
+        let end = spans().pop().unwrap();
+        assert_eq!((end.0, end.1.as_deref()), ("change", Some("the control plane stopped")));
     });
 }

@@ -120,9 +120,9 @@ impl Hub {
 /// The hub's side of one stream. The client is connected while one of these exists.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    hub: Arc<Hub>,
+    pub(super) hub: Arc<Hub>,
     /// Newer streams have higher numbers.
-    stream: u64,
+    pub(super) stream: u64,
     pub(crate) client: ClientKey,
     pub(crate) sets: watch::Receiver<Option<ResourceSet>>,
     /// The versions that the client NACKed on earlier streams.
@@ -265,6 +265,7 @@ impl Drop for Connection {
     fn drop(&mut self) {
         // Before anyone can see that the stream is gone.
         self.names.set(0);
+        self.observe_end();
         self.hub.with(&self.client, |client, index| {
             client.status.was_synced = client.status.is_synced();
             client.status.streams = client.status.streams.saturating_sub(1);

@@ -361,9 +361,11 @@ async fn deliver<V: Variant>(
             StreamOutput::Send(response) => {
                 tracing::debug!(%client, ?response, "pushed");
                 let frame = V::frame(&response);
-                if let Some(resource_type) = V::response_type(&response) {
+                if let Some(push) = V::pushed(&response, frame.iter().map(Bytes::len).sum()) {
+                    let resource_type = push.resource_type;
                     connection.counters().pushed(resource_type);
-                    connection.record_push(resource_type, frame.iter().map(Bytes::len).sum());
+                    connection.record_push(resource_type, push.bytes);
+                    connection.observe_push(&push);
                     save_for_next_stream(stream, resource_type, connection);
                 }
                 send(frame, connection, responses).await?;
@@ -371,12 +373,14 @@ async fn deliver<V: Variant>(
             StreamOutput::Acked(ack) => {
                 connection.counters().acked(ack.resource_type);
                 connection.record_ack(ack.resource_type);
+                connection.observe_answer(ack.resource_type, None);
                 connection.acked(&ack, stream.acked(ack.resource_type));
                 save_for_next_stream(stream, ack.resource_type, connection);
             }
             StreamOutput::Nacked(nacked) => {
                 connection.counters().nacked(nacked.resource_type);
                 connection.record_nack(nacked.resource_type);
+                connection.observe_answer(nacked.resource_type, Some(&nacked.error.message));
                 let is_new = connection.nacked(&nacked);
                 save_for_next_stream(stream, nacked.resource_type, connection);
                 log_nack(client, &nacked, is_new);

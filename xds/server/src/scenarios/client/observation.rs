@@ -45,7 +45,7 @@ impl<V: Dialect> Client<V> {
     }
 
     fn receive(&mut self, response: V::Response) -> String {
-        let of = V::response_type(&response);
+        let of = V::pushed(&response, 0).map(|push| push.resource_type);
         let Response { nonce, version, resources, mut removed, is_whole } = V::read(response);
         // R9.
         assert!(nonce > 0 && self.nonces.insert(nonce), "nonces are unique");
