@@ -13,9 +13,9 @@ mod socket_path;
 
 pub use client::{Client, ClientError, RemoteServer};
 pub use server::{
-    AdminApi, ApiError, Authenticated, BindError, Cancellation, ControlPlane, EventCursor,
-    EventSource, Identity, LogLevelAccess, LoginAccess, MeshReads, NextChange, Operation,
-    OperatorAccess, Permission, PresentedCredential, Principal, WriteExport, bind_group_socket,
-    bind_socket, document, operations,
+    AdminApi, ApiError, Authenticated, BindError, Cancellation, ConnectionLosses, ControlPlane,
+    EventCursor, EventSource, Identity, LogLevelAccess, LoginAccess, MeshReads, NextChange,
+    Operation, OperatorAccess, Permission, PresentedCredential, Principal, WriteExport,
+    bind_group_socket, bind_socket, document, operations,
 };
 pub use socket_path::{SocketPathTooLong, check_socket_path};

@@ -38,6 +38,7 @@ use axum::Router;
 use axum::extract::{ConnectInfo, Extension, Request};
 use axum::middleware::{self, Next};
 use axum::response::Response;
+pub use ironmesh_listener::ConnectionLosses;
 use ironmesh_listener::TlsCredentials;
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::watch;
@@ -104,16 +105,18 @@ impl AdminApi {
     }
 
     /// Serves operators on the network until `shutdown`, whose clients use an address, `localhost` or one of `names` as the
-    /// host. `credentials` verify client certificates below the mesh's roots, and require none.
+    /// host. `credentials` verify client certificates below the mesh's roots, and require none. `losses` counts the connections
+    /// that end without a request.
     pub async fn serve_network<C: TlsCredentials>(
         self,
         listener: TcpListener,
         credentials: watch::Receiver<Arc<C>>,
         names: impl IntoIterator<Item = String>,
+        losses: Arc<ConnectionLosses>,
         shutdown: CancellationToken,
     ) {
         let router = network::with_principals(self.router, self.control_plane, self.queues);
-        network::serve(listener, credentials, for_hosts(router, names), shutdown).await;
+        network::serve(listener, credentials, for_hosts(router, names), losses, shutdown).await;
     }
 
     /// Serves the socket for a group until the task is dropped: reads of the role operator.

@@ -27,7 +27,9 @@ mod traffic;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ironmesh_admin::{ApiError, Cancellation, ControlPlane, NextChange, Principal, WriteExport};
+use ironmesh_admin::{
+    ApiError, Cancellation, ConnectionLosses, ControlPlane, NextChange, Principal, WriteExport,
+};
 use ironmesh_analysis::verdict::{
     EgressQuestion, EgressVerdict, IngressQuestion, IngressVerdict, Question, Verdict,
     VerdictBasis, egress_verdict, ingress_verdict, verdict,
@@ -119,6 +121,8 @@ pub(crate) struct RunningControlPlane {
     pub(crate) tokens: Arc<TokenTable>,
     pub(crate) alarms: Arc<Alarms>,
     pub(crate) enrollment_counters: Arc<EnrollmentCounters>,
+    /// The lost connections of operators on the network.
+    pub(crate) api_losses: Arc<ConnectionLosses>,
     pub(crate) health_discovery: Arc<HealthDiscovery>,
     /// The servers of sidecars.
     pub(crate) sidecars: SidecarServers,

@@ -16,6 +16,7 @@ mod xds;
 
 use std::sync::Arc;
 
+use ironmesh_admin::ConnectionLosses;
 use ironmesh_catalog::{ActiveSilences, Finding};
 use ironmesh_enrollment::EnrollmentCounters;
 use ironmesh_store_etcd::EtcdStore;
@@ -49,6 +50,8 @@ pub(crate) struct Sources {
     pub(crate) state_findings: watch::Receiver<Vec<Finding>>,
     pub(crate) audit: Arc<Audit>,
     pub(crate) enrollment: Arc<EnrollmentCounters>,
+    /// The lost connections of operators on the network.
+    pub(crate) api_losses: Arc<ConnectionLosses>,
     pub(crate) health_discovery: Arc<HealthDiscovery>,
     pub(crate) traffic: Arc<TrafficTable>,
     pub(crate) journal: Journal,
@@ -95,6 +98,10 @@ impl Collector for Sources {
         self.encode_state(&mut families, convergence.connected())?;
         xds::encode(&mut families, self.hub.counters())?;
         enrollment::encode(&mut families, &self.enrollment, &self.health_discovery)?;
+        let lost = self.api_losses.counts().map(|(why, count)| ([why.word()], count));
+        let help =
+            "Connections of operators on the network that ended without a request, by reason";
+        families.counters("api_connections_lost", help, ["reason"], lost)?;
         convergence::encode(&mut families, &convergence)?;
         let now = Timestamp::now();
         // (A copy shares its structure. The reconciler must not wait for a scrape.)
@@ -102,7 +109,7 @@ impl Collector for Sources {
         endpoints::encode(&mut families, &endpoints, now)?;
         certificates::encode(&mut families, &self.certificates)?;
         findings::encode(&mut families, &self.findings)?;
-        fleet::encode(&mut families, &self.register)?;
+        fleet::encode(&mut families, &self.register, now)?;
         store::encode(&mut families, self, now)?;
         traces::encode(&mut families, self.traces.as_deref())?;
         let snapshot = self.feeds.snapshot.borrow().clone();

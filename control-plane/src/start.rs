@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use ironmesh_admin::{AdminApi, bind_group_socket, bind_socket, check_socket_path};
+use ironmesh_admin::{
+    AdminApi, ConnectionLosses, bind_group_socket, bind_socket, check_socket_path,
+};
 use ironmesh_catalog::{CertificateStore, Mesh, Provider};
 use ironmesh_cert::{Authority, ServiceCertificates};
 use ironmesh_config_settings::{PolicyLocation, ReloadableSettings, Settings};
@@ -172,6 +174,7 @@ pub async fn start(
     let (leaves, serving) = <(Arc<LeaveTable>, Arc<ServingTable>)>::default();
     let (health, traffic) = <(Arc<HealthTable>, Arc<TrafficTable>)>::default();
     let (alarms, enrollment_counters) = <(Arc<Alarms>, Arc<EnrollmentCounters>)>::default();
+    let api_losses = Arc::<ConnectionLosses>::default();
     let authority = Arc::new(Mutex::new(authority));
     let (mut policy_source, source_requests, policy) =
         PolicySource::open(source, Arc::clone(&store), settings.removal_hold).await?;
@@ -318,6 +321,7 @@ pub async fn start(
         tokens,
         alarms,
         enrollment_counters: Arc::clone(&enrollment_counters),
+        api_losses: Arc::clone(&api_losses),
         health_discovery: Arc::clone(&health_discovery),
         sidecars,
         sidecar_class: settings.sidecar_class.clone(),
@@ -361,7 +365,8 @@ pub async fn start(
     let names: Vec<_> = settings.advertise.iter().map(|(host, _)| host.clone()).collect();
     if let Some(listener) = api_listener {
         let (credentials, end) = (feeds.enrollment_credentials.clone(), shutdown.clone());
-        let network = api.clone().serve_network(listener, credentials, names.clone(), end);
+        let (names, losses) = (names.clone(), Arc::clone(&api_losses));
+        let network = api.clone().serve_network(listener, credentials, names, losses, end);
         tasks.spawn(async {
             network.await;
             Ok(())

@@ -7,6 +7,8 @@ mod certificates;
 mod control_plane;
 mod dashboard;
 mod enrollment;
+mod fleet;
+mod operators;
 mod providers;
 mod proxies;
 
@@ -26,7 +28,7 @@ use crate::server::Server;
 const FACTOR: u64 = 300;
 
 /// The alerts of all tests here.
-const ALERTS: [&[&str]; 7] = [
+const ALERTS: [&[&str]; 9] = [
     &control_plane::ALERTS,
     &control_plane::RESTARTS,
     &control_plane::FILES,
@@ -34,6 +36,8 @@ const ALERTS: [&[&str]; 7] = [
     &providers::ALERTS,
     &enrollment::ALERTS,
     &certificates::ALERTS,
+    &fleet::ALERTS,
+    &operators::ALERTS,
 ];
 
 /// The folder of the shipped files.

@@ -36,7 +36,8 @@ static = [{ address = "10.0.0.9" }]
 "#;
 
 /// The families with their types and the names of their labels, in order.
-const FAMILIES: [(&str, &str, &str); 46] = [
+const FAMILIES: [(&str, &str, &str); 48] = [
+    ("ironmesh_api_connections_lost", "counter", "reason"),
     ("ironmesh_audit_would_deny", "counter", "caller service"),
     ("ironmesh_certificate_expiry_timestamp_seconds", "gauge", "kind"),
     ("ironmesh_certificates", "gauge", "kind state"),
@@ -60,6 +61,7 @@ const FAMILIES: [(&str, &str, &str); 46] = [
     ("ironmesh_proxies_below_minimum", "gauge", "component"),
     ("ironmesh_proxies_connected", "gauge", ""),
     ("ironmesh_proxies_cordoned", "gauge", "mode"),
+    ("ironmesh_proxies_cordoned_seconds", "gauge", "mode"),
     ("ironmesh_proxies_enrolled", "gauge", ""),
     ("ironmesh_proxies_sync", "gauge", "state"),
     ("ironmesh_proxy_findings", "gauge", ""),

@@ -16,7 +16,7 @@ ports = [{ port = 80, protocol = "http" }]
 "#;
 
 /// The node of an Envoy 1.`minor`.2.
-fn envoy(id: &str, minor: u32) -> Node {
+pub(crate) fn envoy(id: &str, minor: u32) -> Node {
     let version = Some(SemanticVersion { major_number: 1, minor_number: minor, patch: 2 });
     let build = BuildVersion { version, ..BuildVersion::default() };
     Node {

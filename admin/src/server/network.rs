@@ -70,14 +70,15 @@ impl NetworkClient {
     }
 }
 
-/// Serves `router` on the network until `shutdown`. `credentials` verify client certificates, which are optional.
+/// Serves `router` on the network until `shutdown`. `credentials` verify client certificates, which are optional. `losses`
+/// counts the connections that end without a request.
 pub(super) async fn serve<C: TlsCredentials>(
     listener: TcpListener,
     credentials: watch::Receiver<Arc<C>>,
     router: Router,
+    losses: Arc<ConnectionLosses>,
     shutdown: CancellationToken,
 ) {
-    let losses = Arc::<ConnectionLosses>::default();
     let limits = ListenerLimits::default();
     let tls = Arc::new(TlsListener::new("operators' API", credentials, limits, losses));
     let charging = Arc::clone(&tls);

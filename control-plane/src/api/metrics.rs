@@ -16,6 +16,7 @@ impl RunningControlPlane {
             state_findings: self.state_findings.clone(),
             audit: Arc::clone(&self.audit),
             enrollment: Arc::clone(&self.enrollment_counters),
+            api_losses: Arc::clone(&self.api_losses),
             health_discovery: Arc::clone(&self.health_discovery),
             traffic: Arc::clone(&self.traffic),
             journal: self.journal.clone(),

@@ -1,8 +1,9 @@
 //! The metrics of the fleet: the versions of its programs, and the proxies that operators have taken out of service.
 
-use ironmesh_catalog::CordonMode;
+use ironmesh_catalog::{Cordon, CordonMode};
+use jiff::Timestamp;
 
-use super::families::Families;
+use super::families::{Families, age};
 use crate::register::Register;
 use crate::versions;
 
@@ -10,6 +11,7 @@ use crate::versions;
 pub(super) fn encode(
     families: &mut Families<'_>,
     register: &Register,
+    now: Timestamp,
 ) -> Result<(), std::fmt::Error> {
     let records = register.records();
     let report = versions::report(&records);
@@ -23,11 +25,16 @@ pub(super) fn encode(
     let help =
         "Proxies in use whose last known version of a program is below the supported minimum";
     families.gauges("proxies_below_minimum", help, ["component"], below)?;
-    let cordoned = [(CordonMode::Cordon, "cordon"), (CordonMode::Drain, "drain")];
-    let cordoned = cordoned.map(|(mode, word)| {
+    let modes = [(CordonMode::Cordon, "cordon"), (CordonMode::Drain, "drain")];
+    let of = |mode| {
         let cordons = records.values().filter_map(|record| record.cordon.as_ref());
-        ([word], cordons.filter(|cordon| cordon.mode() == mode).count())
-    });
+        cordons.filter(move |cordon: &&Cordon| cordon.mode() == mode)
+    };
     let help = "Proxies in use that operators have cordoned or drained";
-    families.gauges("proxies_cordoned", help, ["mode"], cordoned)
+    let cordoned = modes.map(|(mode, word)| ([word], of(mode).count()));
+    families.gauges("proxies_cordoned", help, ["mode"], cordoned)?;
+    let help = "Time since the first proxy in use that is still cordoned or drained was cordoned; 0 if none is";
+    let since = |mode| of(mode).map(|cordon| cordon.since).min();
+    let ages = modes.map(|(mode, word)| ([word], age(since(mode), now)));
+    families.gauges("proxies_cordoned_seconds", help, ["mode"], ages)
 }
