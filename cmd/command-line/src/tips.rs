@@ -102,11 +102,9 @@ fn commands(root: &Declaration, word: &str, next: Option<&str>) -> Vec<String> {
     let verb = |group: &str, verbs: &[&str]| {
         let declaration =
             group.split(' ').try_fold(root, |command, name| command.find_subcommand(name))?;
-        if !declaration.has_subcommands() {
-            return Some(group.to_owned());
-        }
         let verb = verbs.iter().find(|verb| declaration.find_subcommand(verb).is_some());
-        verb.map(|verb| format!("{group} {verb}"))
+        let is_command = !declaration.is_subcommand_required_set();
+        verb.map(|verb| format!("{group} {verb}")).or_else(|| is_command.then(|| group.to_owned()))
     };
     let lists: Vec<_> = ["list"].into_iter().chain(synonyms("ls")).collect();
     if let Some(group) = object(word) {
