@@ -1,5 +1,7 @@
 //! `ironmesh endpoints`: the endpoints of services, and whether callers use them.
 
+use std::fmt::Write as _;
+
 use ironmesh_admin::Client;
 use ironmesh_api::{AcceptedEndpoints, EndpointList};
 use ironmesh_catalog::ServiceName;
@@ -61,8 +63,11 @@ impl Watched for Endpoints {
         now: Timestamp,
     ) -> String {
         let none = EndpointList::default();
-        let lines = views::changes(before.unwrap_or(&none), list);
-        lines.iter().map(|line| format!("{now:.0} {}\n", escape_line(line))).collect()
+        let mut text = String::new();
+        for line in views::changes(before.unwrap_or(&none), list) {
+            let _ = writeln!(text, "{now:.0} {}", escape_line(&line));
+        }
+        text
     }
 }
 

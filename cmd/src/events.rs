@@ -1,6 +1,6 @@
 //! `ironmesh events`: prints events as they happen, also after a restart of the control plane.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ironmesh_admin::{Client, ClientError};
 use ironmesh_api::{EventKind, EventsQuery, ReceivedEvent};
@@ -9,7 +9,7 @@ use ironmesh_command_line::{EventsArguments, Output};
 use ironmesh_terminal::journal_table;
 use ironmesh_terminal::stdout::write_if_open;
 use ironmesh_views::events::{ProxyNames, event_line, named_proxies};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::resolved_settings::ResolvedSettings;
 

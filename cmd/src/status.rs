@@ -90,8 +90,10 @@ impl Watched for Mesh {
         let mut json = self.json(state, now)?;
         // Their texts have ages.
         let Status { wrong, notes, .. } = state.status(now);
-        json["wrong"] = wrong.len().into();
-        json["notes"] = notes.len().into();
+        if let Some(keys) = json.as_object_mut() {
+            keys.insert("wrong".to_owned(), wrong.len().into());
+            keys.insert("notes".to_owned(), notes.len().into());
+        }
         Ok(json)
     }
 }

@@ -6,7 +6,7 @@ use std::future::Future;
 use std::io;
 use std::path::Path;
 use std::pin::pin;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ironmesh_admin::ClientError;
 use ironmesh_catalog::text::{chain, escape_output};
@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use rustix::process::{Signal, getpid, kill_process};
 use serde_json::Value;
 use tokio::signal::unix::{Signal as Handler, SignalKind, signal};
-use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
 use crate::exit::ExitWith;
 
@@ -195,7 +195,8 @@ impl<W: Watched> View<'_, W> {
 fn command() -> String {
     let mut words = args_os();
     let program = words.next().unwrap_or_default();
-    let program = Path::new(&program).file_name().unwrap_or(OsStr::new("ironmesh")).to_owned();
+    let program =
+        Path::new(&program).file_name().unwrap_or_else(|| OsStr::new("ironmesh")).to_owned();
     let words = std::iter::once(program).chain(words);
     words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
 }

@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use ironmesh_config_settings::Settings;
@@ -18,7 +18,9 @@ use ironmesh_traces::{
 };
 use ironmesh_xds_server::{ClientKey, ObservedPush, PushObserver};
 use ironmesh_xds_wire::ResourceType;
+use jiff::Timestamp;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::stores::host_name;
 
@@ -46,7 +48,7 @@ pub(crate) struct Moment {
 
 impl Moment {
     pub(crate) fn now() -> Self {
-        Self { wall: SystemTime::now(), instant: Instant::now() }
+        Self { wall: Timestamp::now().into(), instant: Instant::now() }
     }
 
     /// The present, as far after this moment as has passed.

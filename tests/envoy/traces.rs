@@ -10,7 +10,9 @@ use crate::nacks::{LARGE_REGEX, NackMesh, auditors};
 async fn trace(collector: &Collector, change: &str) -> Vec<Span> {
     eventually("the trace of a change", async || {
         let spans = collector.spans();
-        let of_change = |span: &&Span| span.attributes["ironmesh.change"] == change;
+        let of_change = |span: &&Span| {
+            span.attributes.get("ironmesh.change").is_some_and(|value| *value == change)
+        };
         let root = spans.iter().filter(of_change).find(|span| span.parent.is_empty());
         let root = root.ok_or_else(|| format!("{spans:#?}"))?.clone();
         let children: Vec<_> = spans.into_iter().filter(|span| span.parent == root.id).collect();
@@ -21,8 +23,9 @@ async fn trace(collector: &Collector, change: &str) -> Vec<Span> {
 
 /// The id of the change of the active policy.
 async fn active_change(setup: &NackMesh) -> String {
-    let revision = setup.store.mesh.readyz().await["policy"]["revision"].clone();
-    format!("policy-{}", &revision.as_str().unwrap()[..12])
+    let readyz = setup.store.mesh.readyz().await;
+    let revision = readyz.pointer("/policy/revision").unwrap().as_str().unwrap();
+    format!("policy-{}", revision.get(..12).unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -40,7 +40,7 @@ impl Browser {
             let text = fs::read_to_string(&log).map_err(|error| error.to_string())?;
             let port =
                 text.split("successfully on port ").nth(1).and_then(|rest| rest.split('.').next());
-            port.map(str::to_owned).ok_or(text.clone())
+            port.map(str::to_owned).ok_or_else(|| text.clone())
         })
         .await;
         let http = plain_http_client();

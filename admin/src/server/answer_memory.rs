@@ -122,7 +122,7 @@ mod tests {
         let stream = TokioIo::new(WriteDeadline::new(own, WRITE_LIMIT));
         let serving = tokio::spawn(serve_stream(stream, service, Bounds::PORT));
         client.write_all(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await.unwrap();
-        client.read_exact(&mut [0; ANSWER / 2]).await.unwrap();
+        client.read_exact(&mut vec![0; ANSWER / 2]).await.unwrap();
         assert!(matches!(memory.hold(answer(), false), Err(ApiError::Busy(_))));
         client.read_to_end(&mut Vec::new()).await.unwrap();
         serving.await.unwrap();

@@ -37,7 +37,7 @@ pub(crate) async fn list(arguments: ListArguments, format: OutputFormat) -> anyh
             }
         }
         OutputFormat::Text | OutputFormat::Wide => {
-            out!("{}", proxies.text(&page, Timestamp::now()))?
+            out!("{}", proxies.text(&page, Timestamp::now()))?;
         }
     }
     if format != OutputFormat::Json && is_all && page.matching == 0 {

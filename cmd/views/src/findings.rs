@@ -17,7 +17,9 @@ pub fn list(findings: &[FindingView], silences: &[SilenceView]) -> String {
         if let Some(silence) = &finding.silenced {
             let _ = writeln!(text, "  {}", silence_text(silence));
         }
-        details.iter().for_each(|line| text.push_str(&format!("  {line}\n")));
+        for line in details {
+            let _ = writeln!(text, "  {line}");
+        }
     }
     if findings.is_empty() {
         text.push_str("no active findings\n");

@@ -234,7 +234,9 @@ fn text(status: &Status, readiness: &Readiness, proxies: &[ProxyView]) -> String
     let warnings = readiness.findings.iter().chain(&readiness.policy.findings);
     for warning in warnings.filter(|finding| !finding.is_problem() && !finding.is_hidden()) {
         let _ = writeln!(text, "{}", headline(warning));
-        details(warning).iter().for_each(|line| text.push_str(&format!("  {line}\n")));
+        for line in details(warning) {
+            let _ = writeln!(text, "  {line}");
+        }
     }
     text.push_str(&silenced.lines());
     if !text.is_empty() {

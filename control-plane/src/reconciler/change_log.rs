@@ -188,12 +188,13 @@ impl ChangeLog {
         line!(change.is_info, change = change.id, inputs, "change found");
         let kind = change.kind;
         let is_of_kind = |open: &OpenChange| open.kind == kind;
-        if self.open.iter().filter(|open| is_of_kind(open)).count() >= MAX_OPEN {
-            if let Some(oldest) = self.open.iter().position(is_of_kind) {
-                let mut oldest = self.open.remove(oldest);
-                oldest.end_trace(self.traces.as_deref(), ChangeEnd::Superseded);
-                oldest.supersede(&change);
-            }
+        let mut of_kind = self.open.iter().enumerate().filter(|(_, open)| is_of_kind(open));
+        let oldest = of_kind.next().map(|(index, _)| index);
+        let further = of_kind.count();
+        if let Some(index) = oldest.filter(|_| further + 1 >= MAX_OPEN) {
+            let mut oldest = self.open.remove(index);
+            oldest.end_trace(self.traces.as_deref(), ChangeEnd::Superseded);
+            oldest.supersede(&change);
         }
         let trace = |start| ChangeTraces::begin(&change.id, kind.word(), inputs, start);
         change.trace = self.pass.map(trace).map(Arc::new);

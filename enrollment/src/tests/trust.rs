@@ -43,7 +43,7 @@ fn credentials(authority: &Authority, own: &ControlPlaneCertificate) -> Arc<Serv
 /// The client's error, after a check that the server has seen no byte of the request.
 async fn rejection(tls: Arc<ServerConfig>, trust: ServerTrust) -> String {
     let (address, observed) = observer(tls).await;
-    let begin = tokio::time::Instant::now();
+    let begin = Instant::now();
     let error = client(&[address], trust).enroll(&request().1).await.unwrap_err();
     assert!(matches!(error, EnrollmentClientError::Untrusted { .. }), "{error:?}");
     assert!(begin.elapsed() < Duration::from_secs(5), "it is not tried again");
