@@ -120,9 +120,9 @@ fn bytes(picture: Picture<'_>, size: Size, has_styles: bool) -> String {
     let end = if outdated.is_empty() { "" } else { PLAIN };
     let text = escape_output(text);
     let text: Vec<_> = text.trim_end().lines().collect();
-    let room = size.lines.saturating_sub(lines.len());
+    let rows = size.lines.saturating_sub(lines.len());
     // The last line says how many are missing, itself included.
-    let shown = if text.len() > room { room.saturating_sub(1) } else { text.len() };
+    let shown = if text.len() > rows { rows.saturating_sub(1) } else { text.len() };
     let cut_lines = text.iter().take(shown).map(|line| cut(line, size.columns));
     lines.extend(cut_lines.map(|line| format!("{outdated}{line}{end}")));
     if let Some(more) = text.len().checked_sub(shown).filter(|more| *more > 0) {
