@@ -36,8 +36,8 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_sec
 /// The time after which a batch is given up.
 const GIVE_UP: Duration = Duration::from_secs(60);
 
-/// The time that a shutdown waits for the last spans, and then for the collector.
-const AT_SHUTDOWN: Duration = Duration::from_secs(2);
+/// The time that a shutdown waits for the last spans and for the collector.
+const AT_SHUTDOWN: Duration = Duration::from_secs(3);
 
 /// The method of OTLP.
 const EXPORT: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
@@ -111,15 +111,25 @@ impl TraceExporter {
 
     /// Exports until `shutdown`, and then the last spans within a few seconds.
     pub async fn run(mut self, shutdown: CancellationToken) {
+        let end = async {
+            shutdown.cancelled().await;
+            sleep(AT_SHUTDOWN).await;
+        };
+        tokio::select! {
+            () = self.export(&shutdown) => {}
+            () = end => {}
+        }
+    }
+
+    async fn export(&mut self, shutdown: &CancellationToken) {
         while !shutdown.is_cancelled() {
-            let batch = self.batch(&shutdown).await;
+            let batch = self.batch(shutdown).await;
             if !batch.is_empty() {
-                self.deliver(batch, &shutdown).await;
+                self.deliver(batch, shutdown).await;
             }
         }
         // The owner of open spans ends them, too.
-        let _ = timeout(AT_SHUTDOWN, self.queued.complete.cancelled()).await;
-        let deadline = Instant::now() + AT_SHUTDOWN;
+        self.queued.complete.cancelled().await;
         loop {
             let mut batch = Vec::new();
             while batch.len() < BATCH
@@ -127,11 +137,10 @@ impl TraceExporter {
             {
                 batch.push(span);
             }
-            if batch.is_empty()
-                || timeout_at(deadline, self.deliver(batch, &shutdown)).await.is_err()
-            {
+            if batch.is_empty() {
                 return;
             }
+            self.deliver(batch, shutdown).await;
         }
     }
 

@@ -2,6 +2,7 @@ use std::time::{Duration, SystemTime};
 
 use prost::Message as _;
 use tokio::net::TcpListener;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::messages::PartialSuccess;
 use super::*;
@@ -93,28 +94,51 @@ async fn invalid_addresses_are_errors() {
     }
 }
 
-/// Virtual time passes while nothing but the connection is waited for.
-#[tokio::test(start_paused = true)]
-async fn spans_without_a_collector_are_lost_and_nothing_waits() {
+/// An exporter to a port on which nothing listens.
+async fn without_collector() -> (SpanQueue, TraceExporter) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
-    let (queue, exporter) = TraceExporter::open(&endpoint, Vec::new()).unwrap();
-    let shutdown = CancellationToken::new();
-    let running = tokio::spawn(exporter.run(shutdown.clone()));
+    TraceExporter::open(&endpoint, Vec::new()).unwrap()
+}
+
+/// Virtual time passes while nothing but the connection is waited for.
+#[tokio::test(start_paused = true)]
+async fn spans_without_a_collector_are_lost_after_a_minute() {
+    let (queue, exporter) = without_collector().await;
+    let _running = AbortOnDropHandle::new(tokio::spawn(exporter.run(CancellationToken::new())));
+    let begin = Instant::now();
     queue.add(span("a"));
     while queue.counts().lost() == 0 {
         sleep(Duration::from_secs(1)).await;
     }
     assert_eq!((queue.counts().exported(), queue.counts().lost()), (0, 1));
-    // At the end, the rest is tried once.
+    let elapsed = begin.elapsed();
+    assert!((30..=90).contains(&elapsed.as_secs()), "{elapsed:?}");
+}
+
+#[tokio::test]
+async fn rest_is_tried_once_at_the_shutdown() {
+    let (queue, exporter) = without_collector().await;
+    let shutdown = CancellationToken::new();
     for _ in 0..3 {
         queue.add(span("b"));
     }
     queue.complete();
     shutdown.cancel();
-    running.await.unwrap();
-    assert_eq!((queue.counts().exported(), queue.counts().lost()), (0, 4));
+    exporter.run(shutdown).await;
+    assert_eq!((queue.counts().exported(), queue.counts().lost()), (0, 3));
+}
+
+/// Virtual time passes.
+#[tokio::test(start_paused = true)]
+async fn shutdown_does_not_wait_for_spans_that_never_come() {
+    let (_queue, exporter) = without_collector().await;
+    let shutdown = CancellationToken::new();
+    shutdown.cancel();
+    let begin = Instant::now();
+    exporter.run(shutdown).await;
+    assert_eq!(begin.elapsed().as_secs(), 3);
 }
 
 #[test]
