@@ -4,7 +4,6 @@
 //! Changes of one kind that overlap count as one, from the first of them to the last answer. Proxies that disconnect
 //! meanwhile do not count, nor does what a proxy receives because it connects.
 
-use imbl::OrdMap;
 use prometheus_client::metrics::histogram::Histogram;
 use tokio::time::Instant;
 
@@ -12,6 +11,9 @@ use super::{Generations, Laggard};
 
 /// The upper bounds of the histogram, in seconds.
 const BOUNDS: [f64; 11] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0];
+
+/// So many pairs of changes have memory from the start.
+const USUAL_PAIRS: usize = 16;
 
 /// A kind of change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,9 +55,9 @@ pub(crate) struct Durations {
 pub(super) struct KindDurations {
     pub(super) kind: Kind,
     histogram: Histogram,
-    /// The first and the last change of the kind that a proxy has not answered, with the count of such proxies: few pairs,
-    /// because a change touches many proxies.
-    pending: OrdMap<(u64, u64), usize>,
+    /// The first and the last change of the kind that a proxy has not answered, with the count of such proxies. Few pairs,
+    /// because a change touches many proxies, in their order, without an allocation for each change.
+    pending: Vec<((u64, u64), usize)>,
     /// When the first change that is not over was found.
     pub(super) since: Option<Instant>,
 }
@@ -64,7 +66,7 @@ impl Default for Durations {
     fn default() -> Self {
         let kinds = Kind::ALL.map(|kind| {
             let histogram = Histogram::new(BOUNDS);
-            KindDurations { kind, histogram, pending: OrdMap::new(), since: None }
+            KindDurations { kind, histogram, pending: Vec::with_capacity(USUAL_PAIRS), since: None }
         });
         Self { kinds }
     }
@@ -97,13 +99,10 @@ impl Durations {
                 continue;
             }
             if let Some(changes) = old {
-                one.pending = one.pending.alter(
-                    |count| count.filter(|count| *count > 1).map(|count| count - 1),
-                    changes,
-                );
+                one.remove(changes);
             }
             if let Some(changes) = new {
-                *one.pending.entry(changes).or_insert(0) += 1;
+                one.add(changes);
                 one.since.get_or_insert(now);
             }
         }
@@ -116,5 +115,34 @@ impl Durations {
                 one.histogram.observe((now - since).as_secs_f64());
             }
         }
+    }
+}
+
+impl KindDurations {
+    /// Counts a proxy that has not answered these changes.
+    fn add(&mut self, changes: (u64, u64)) {
+        match self.find(changes) {
+            Ok(index) => {
+                if let Some((_, count)) = self.pending.get_mut(index) {
+                    *count += 1;
+                }
+            }
+            Err(index) => self.pending.insert(index, (changes, 1)),
+        }
+    }
+
+    /// Counts one proxy less that has not answered these changes.
+    fn remove(&mut self, changes: (u64, u64)) {
+        let Ok(index) = self.find(changes) else { return };
+        match self.pending.get_mut(index) {
+            Some((_, count)) if *count > 1 => *count -= 1,
+            _ => {
+                self.pending.remove(index);
+            }
+        }
+    }
+
+    fn find(&self, changes: (u64, u64)) -> Result<usize, usize> {
+        self.pending.binary_search_by_key(&changes, |(changes, _)| *changes)
     }
 }
