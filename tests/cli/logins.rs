@@ -169,8 +169,9 @@ async fn session_of_an_operator_ends_with_the_credential() {
     assert_eq!(ended.status, 401, "{}", ended.text());
     assert!(ended.text().contains("revoked"), "{}", ended.text());
     let logins = server.json(&["session", "list"])["sessions"].clone();
-    let logins: Vec<_> = logins.as_array().unwrap().iter().map(|login| &login["state"]).collect();
-    assert_eq!(logins, ["revoked"; 3]);
+    let of_ann = logins.as_array().unwrap().iter().filter(|login| login["user"] == "operator ann");
+    let states: Vec<_> = of_ann.map(|login| &login["state"]).collect();
+    assert!(states.len() >= 3 && states.iter().all(|state| *state == "revoked"), "{logins:#}");
     // Its link is of no use either.
     let secret = made.json()["links"][0].as_str().unwrap().split_once('#').unwrap().1.to_owned();
     let mut late = Browser::open(&server);
