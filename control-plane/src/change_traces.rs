@@ -154,9 +154,8 @@ pub(crate) fn open(
         ("service.instance.id", host_name()),
         ("ironmesh.mesh", settings.mesh.to_string()),
     ];
-    let (queue, exporter) = TraceExporter::open(endpoint, resource).with_context(|| {
-        format!("cannot export traces to {endpoint}: remove `traces.endpoint` from the settings, or correct the cause")
-    })?;
+    let (queue, exporter) = TraceExporter::open(endpoint, resource)
+        .with_context(|| format!("`traces.endpoint` in the settings cannot be used: {endpoint}"))?;
     Ok(Some((Arc::new(ChangeTraces::new(queue)), exporter)))
 }
 

@@ -20,7 +20,9 @@ pub use span::{AttributeValue, FinishedSpan, SpanContext, SpanKind};
 #[derive(Debug, thiserror::Error)]
 pub enum ExporterError {
     /// The program has no exporter.
-    #[error("this program was built without the export of traces: build it with `--features otlp`")]
+    #[error(
+        "this program was built without the export of traces: remove the setting, use a package of Ironmesh, or build it with `--features otlp`"
+    )]
     NotBuiltIn,
     /// The address of the collector is not `http://host:port` or `https://host:port`.
     #[error("`{0}` is no address of a collector: write `https://host:port`")]
