@@ -127,6 +127,13 @@ async fn events_continue_over_restarts_without_loss_or_repetition() {
     let arguments = ["events", "--since", "0", "--output", "json", "--config", "ironmesh.toml"];
     let mut command = Command::from(server.workspace.command(&arguments));
     let mut reader = Child::start("ironmesh events", &mut command, &output);
+    // A command that has never been connected ends without its control plane.
+    eventually("the reader to be connected", async || {
+        reader.assert_running();
+        let text = fs::read_to_string(&output).unwrap();
+        if text.contains('\n') { Ok(()) } else { Err(text) }
+    })
+    .await;
     for round in 0..3 {
         reject_revocation(&server, &format!("round {round}"));
         if round == 1 {
