@@ -17,7 +17,7 @@ const LATE: Duration = Duration::from_secs(15);
 /// The longest time of a trace: a proxy that never answers must not keep it from the collector.
 const LONGEST_TRACE: Duration = Duration::from_secs(5 * 60);
 
-/// The most changes of a kind whose end is awaited. A further one supersedes the oldest.
+/// The most changes of a kind whose end is awaited. A further one supersedes one of them.
 const MAX_OPEN: usize = 16;
 
 /// The most proxies that a line names.
@@ -188,13 +188,15 @@ impl ChangeLog {
         line!(change.is_info, change = change.id, inputs, "change found");
         let kind = change.kind;
         let is_of_kind = |open: &OpenChange| open.kind == kind;
-        let mut of_kind = self.open.iter().enumerate().filter(|(_, open)| is_of_kind(open));
-        let oldest = of_kind.next().map(|(index, _)| index);
-        let further = of_kind.count();
-        if let Some(index) = oldest.filter(|_| further + 1 >= MAX_OPEN) {
-            let mut oldest = self.open.remove(index);
-            oldest.end_trace(self.traces.as_deref(), ChangeEnd::Superseded);
-            oldest.supersede(&change);
+        let of_kind = || self.open.iter().enumerate().filter(|(_, open)| is_of_kind(open));
+        // The oldest stays until the log has named its laggards: a proxy that never answers must be reported, however many
+        // changes follow.
+        let next = of_kind().enumerate().find(|(place, (_, open))| open.is_late || *place > 0);
+        let next = next.filter(|_| of_kind().count() >= MAX_OPEN).map(|(_, (index, _))| index);
+        if let Some(index) = next {
+            let mut superseded = self.open.remove(index);
+            superseded.end_trace(self.traces.as_deref(), ChangeEnd::Superseded);
+            superseded.supersede(&change);
         }
         let trace = |start| ChangeTraces::begin(&change.id, kind.word(), inputs, start);
         change.trace = self.pass.map(trace).map(Arc::new);

@@ -1,6 +1,6 @@
 //! The worker's commits: sending what waits, and settling what was lost.
 
-use ironmesh_etcd::{Condition, KeyValue, Session, SessionError, Write};
+use ironmesh_etcd::{Condition, Session, SessionError, Write};
 use ironmesh_store::{RecordAddress, RecordError, RecordVersion};
 use jiff::Timestamp;
 use tokio::time::Instant;
@@ -62,30 +62,34 @@ impl Worker {
                     }
                 }
             }
-            self.answer_conflicts(session, conflicts).await;
+            self.answer_conflicts(session, conflicts).await?;
         }
     }
 
-    /// Answers requests that conflict with the mirror, or that wait for it. If the mirror is outdated, or etcd does not answer, they wait: the
-    /// conflict may be with what the caller has read.
+    /// Answers requests that conflict with the mirror, or that wait for it. If the mirror is outdated, or etcd does not
+    /// answer, they wait: the conflict may be with what the caller has read.
     async fn answer_conflicts(
         &mut self,
         session: &mut Session,
         conflicts: Vec<(Request<Reply>, Vec<RecordAddress>)>,
-    ) {
+    ) -> Result<(), SessionEnd> {
         if conflicts.is_empty() {
-            return;
+            return Ok(());
         }
         let key = self.shared.view.lock().mirror.layout().head().to_owned();
-        let read = session.get(&key, None).await;
+        let head = match session.get(&key, None).await {
+            Ok((head, _)) => head,
+            // Nothing is known about the mirror: a new session asks again.
+            Err(error) => {
+                self.put_back(conflicts.into_iter().map(|(request, _)| request).collect());
+                return Err(error.into());
+            }
+        };
         let (seen, is_removed) = {
             let view = self.shared.view.lock();
             (view.mirror.head_seen(), view.mirror.head_modified().is_none())
         };
-        let is_current = |head: &Option<KeyValue>| {
-            head.as_ref().map_or(is_removed, |head| head.modified <= seen)
-        };
-        if matches!(&read, Ok((head, _)) if is_current(head)) {
+        if head.map_or(is_removed, |head| head.modified <= seen) {
             let version = RecordVersion(self.shared.view.lock().mirror.head().revision);
             for (request, records) in conflicts {
                 let is_conflict = !records.is_empty();
@@ -96,6 +100,7 @@ impl Worker {
             self.put_back(conflicts.into_iter().map(|(request, _)| request).collect());
             self.is_outdated_at = Some(seen);
         }
+        Ok(())
     }
 
     /// Sends a transaction, and answers its requests. Returns false if etcd has rejected it for another reason than an

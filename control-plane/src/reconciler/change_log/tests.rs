@@ -204,21 +204,43 @@ fn overlapping_changes_end_together_and_are_bounded() {
             mesh.pass(inputs, &[(1, Effect::Changed, UPDATING)]);
         }
         mesh.lines();
-        // One more than the log follows ends the oldest, and is followed to its own end.
+        // One more than the log follows ends the second one, and is followed to its own end.
         mesh.generations.endpoints += 1;
         mesh.pass(inputs, &[(1, Effect::Changed, UPDATING)]);
         let superseded =
-            "DEBUG change superseded change=\"endpoints-ff-1\" proxies=1 by=\"endpoints-ff-17\"";
+            "DEBUG change superseded change=\"endpoints-ff-2\" proxies=1 by=\"endpoints-ff-17\"";
         assert!(mesh.lines().iter().any(|line| line == superseded));
         assert_eq!(mesh.log.open.len(), MAX_OPEN);
         mesh.pass(NO_INPUT, &[(1, Effect::None, None)]);
         let lines = mesh.lines();
         assert_eq!(lines.len(), MAX_OPEN);
-        for (line, number) in lines.iter().zip(2..) {
+        for (line, number) in lines.iter().zip([1].into_iter().chain(3..)) {
             let start = format!("DEBUG change ACKed change=\"endpoints-ff-{number}\"");
             assert!(line.starts_with(&start), "{lines:#?}");
         }
         assert!(mesh.log.open.is_empty());
+    });
+}
+
+#[test]
+fn laggard_is_named_however_fast_changes_follow() {
+    Mesh::run(|mesh| {
+        let inputs = ChangedInputs { health: true, ..NO_INPUT };
+        for number in 1..=2 * LATE.as_secs() {
+            mesh.generations.endpoints = number;
+            mesh.pass(inputs, &[(1, Effect::Changed, UPDATING)]);
+            mesh.now += Duration::from_millis(500);
+        }
+        mesh.pass(NO_INPUT, &[]);
+        let late = mesh.lines().into_iter().filter(|line| line.starts_with("WARN"));
+        let late: Vec<_> = late.collect();
+        assert_eq!(late.len(), 1, "{late:#?}");
+        assert!(late[0].contains("\"endpoints-ff-1\""), "{late:#?}");
+        // It is reported: the next change ends it.
+        mesh.generations.endpoints += 1;
+        mesh.pass(inputs, &[(1, Effect::Changed, UPDATING)]);
+        let superseded = "change superseded change=\"endpoints-ff-1\"";
+        assert!(mesh.lines().iter().any(|line| line.contains(superseded)));
     });
 }
 
