@@ -131,7 +131,8 @@ async fn redraw(watched: &impl Watched, screen: Screen) -> anyhow::Result<()> {
                     }
                     Event::Suspend => {
                         view.screen.leave();
-                        kill_process(getpid(), Signal::STOP)?;
+                        // Unlike SIGSTOP, the kernel drops this one where no shell could continue the process.
+                        kill_process(getpid(), Signal::TTOU)?;
                         true
                     }
                     Event::Resize => view.show()?,

@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context as _;
 use ironmesh_config_settings::Settings;
 use ironmesh_traces::{
-    AttributeValue, FinishedSpan, SpanContext, SpanKind, SpanQueue, TraceExporter,
+    AttributeValue, ExporterError, FinishedSpan, SpanContext, SpanKind, SpanQueue, TraceExporter,
 };
 use ironmesh_xds_server::{ClientKey, ObservedPush, PushObserver};
 use ironmesh_xds_wire::ResourceType;
@@ -154,9 +154,18 @@ pub(crate) fn open(
         ("service.instance.id", host_name()),
         ("ironmesh.mesh", settings.mesh.to_string()),
     ];
-    let (queue, exporter) = TraceExporter::open(endpoint, resource)
-        .with_context(|| format!("`traces.endpoint` in the settings cannot be used: {endpoint}"))?;
-    Ok(Some((Arc::new(ChangeTraces::new(queue)), exporter)))
+    match TraceExporter::open(endpoint, resource) {
+        Ok((queue, exporter)) => Ok(Some((Arc::new(ChangeTraces::new(queue)), exporter))),
+        // The system may lose its certificates: the mesh does not depend on traces.
+        Err(ExporterError::Tls(reason)) => {
+            let action = "install the system's certificate authorities, and restart; the mesh is not affected";
+            tracing::warn!(endpoint, reason, action, "cannot export traces");
+            Ok(None)
+        }
+        Err(error) => Err(error).with_context(|| {
+            format!("`traces.endpoint` in the settings cannot be used: {endpoint}")
+        }),
+    }
 }
 
 impl ChangeTraces {

@@ -193,13 +193,18 @@ impl Logins {
         }
     }
 
-    /// Revokes a link or a session, unless `check` rejects that. An earlier revocation stays.
+    /// Revokes a link or a session, unless `check` rejects that. One that has ended stays as it is, and nothing is stored.
     pub(crate) fn revoke(
         &self,
         id: &TokenId,
         revocation: &Revocation,
         check: impl Fn(&Login) -> Result<(), ApiError>,
     ) -> Result<Login, ApiError> {
+        // Its end is final: no user can cause commits by it.
+        let known = self.known.read().get(id).cloned();
+        if let Some(ended) = known.filter(|login| !login.is_usable(revocation.at)) {
+            return check(&ended).map(|()| ended);
+        }
         let revoked = self.change(id, |login| {
             check(&login)?;
             let revoked = login.is_usable(revocation.at).then(|| revocation.clone());

@@ -74,6 +74,29 @@ async fn watched_status_marks_a_restart_and_continues() {
     assert!(!text.contains("\x1b[2J"), "{text:?}");
 }
 
+/// The leader of a session has no shell that could continue it, as after `ssh -t`.
+#[tokio::test]
+async fn leader_of_a_session_goes_on_after_a_suspend() {
+    let Some((server, _child)) = open().await else { return };
+    let command = server.workspace.command(&watch(&["service", "list"]));
+    let mut leader = std::process::Command::new("setsid");
+    leader.arg("--ctty").arg(command.get_program()).args(command.get_args());
+    leader.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    leader.current_dir(server.workspace.path());
+    let mut terminal = TerminalProgram::start(leader, &[("TERM", "xterm")]);
+    let has_store = |rows: &[String]| rows.iter().any(|row| row.contains("default/store"));
+    terminal.picture_with("the services", has_store).await;
+    terminal.signal(Signal::TSTP);
+    eventually("a second picture", async || {
+        let text = terminal.text();
+        let pictures = text.matches("\x1b[?1049h").count();
+        if pictures == 2 { Ok(()) } else { Err(format!("{pictures} pictures: {text:?}")) }
+    })
+    .await;
+    terminal.signal(Signal::INT);
+    assert_eq!(terminal.end().await, Some(130));
+}
+
 #[tokio::test]
 async fn picture_fits_a_terminal_of_any_size() {
     let Some((server, _child)) = open().await else { return };

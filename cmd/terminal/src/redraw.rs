@@ -6,7 +6,8 @@
 use std::io;
 
 use ironmesh_catalog::text::{escape_line, escape_output};
-use rustix::termios::tcgetwinsize;
+use rustix::process::getpgrp;
+use rustix::termios::{tcgetpgrp, tcgetwinsize};
 
 use crate::color;
 use crate::stdout::{StdoutError, write_styled_if_open};
@@ -78,12 +79,16 @@ impl Screen {
         color::can_redraw(&stdout).then_some(Self { is_entered: false, has_styles })
     }
 
-    /// Shows a picture. Returns whether stdout is open.
+    /// Shows a picture; not in the background, where a shell has the terminal. Returns whether stdout is open.
     ///
     /// # Errors
     ///
     /// Fails if stdout cannot be written.
     pub fn show(&mut self, picture: Picture<'_>) -> Result<bool, StdoutError> {
+        // Without an answer, the terminal is not that of a shell of this session.
+        if tcgetpgrp(io::stdout()).is_ok_and(|group| group != getpgrp()) {
+            return Ok(true);
+        }
         let enter = if self.is_entered { "" } else { ENTER };
         self.is_entered = true;
         let bytes = bytes(picture, Size::of_stdout(), self.has_styles);

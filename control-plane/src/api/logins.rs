@@ -98,8 +98,13 @@ impl LoginAccess for RunningControlPlane {
         let result = self.logins.revoke(id, &revocation, |login| may_revoke(principal, login));
         let done = if is_logout { "logged out" } else { "revoked" };
         let message = format!("{done}: session {id}");
-        let entry = journal::login_change(principal, result.as_ref().map(|_| &*message));
-        self.journal.record_and_wait(entry);
+        // Other users could displace the history of logins by requests that change nothing.
+        let is_change =
+            result.as_ref().is_ok_and(|login| login.revoked.as_ref() == Some(&revocation));
+        if is_change || principal.may(Permission::Administer) {
+            let entry = journal::login_change(principal, result.as_ref().map(|_| &*message));
+            self.journal.record_and_wait(entry);
+        }
         Ok(self.view_of_login(&result?, &mut UserNames::default(), now))
     }
 }

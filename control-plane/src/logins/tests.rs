@@ -86,9 +86,12 @@ fn revoked_links_and_sessions_are_rejected_at_once() {
     logins.session(&token.text(), now).unwrap();
     let revoked = logins.revoke(&session.id, &revocation, |_| Ok(())).unwrap();
     assert!(rejection(logins.session(&token.text(), now)).contains("is revoked"));
-    // An earlier revocation stays.
+    // An earlier revocation stays, and nothing is stored.
+    let version = || logins.table.get(&session.id.to_string()).unwrap().unwrap().version;
+    let stored = version();
     let later = Revocation::by_operator(now + SignedDuration::from_hours(1), None);
     assert_eq!(logins.revoke(&session.id, &later, |_| Ok(())).unwrap(), revoked);
+    assert_eq!(version(), stored);
     let unknown = "0123456789abcdef".parse().unwrap();
     assert!(matches!(logins.revoke(&unknown, &revocation, |_| Ok(())), Err(ApiError::NotFound(_))));
 }

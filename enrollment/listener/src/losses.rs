@@ -12,6 +12,8 @@ pub enum ConnectionLoss {
     Full,
     /// The limit of its source is reached.
     SourceFull,
+    /// The client left before it sent its first message of TLS, as the health check of a load balancer does.
+    Closed,
     /// The TLS handshake failed.
     BadHandshake,
     /// The TLS handshake took too long.
@@ -22,10 +24,11 @@ pub enum ConnectionLoss {
 
 impl ConnectionLoss {
     /// All reasons.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Blocked,
         Self::Full,
         Self::SourceFull,
+        Self::Closed,
         Self::BadHandshake,
         Self::SlowHandshake,
         Self::NoRequest,
@@ -37,6 +40,7 @@ impl ConnectionLoss {
             Self::Blocked => "blocked",
             Self::Full => "full",
             Self::SourceFull => "source_full",
+            Self::Closed => "closed",
             Self::BadHandshake => "bad_handshake",
             Self::SlowHandshake => "slow_handshake",
             Self::NoRequest => "no_request",

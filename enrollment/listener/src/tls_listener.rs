@@ -190,10 +190,10 @@ impl<C: TlsCredentials> TlsListener<C> {
         let stream = WriteDeadline::new(stream, WRITE_LIMIT);
         let time = self.limits.handshake_time;
         let hello = timeout(time, LazyConfigAcceptor::new(Acceptor::default(), stream)).await;
-        // A client that connects and leaves, such as the health check of a load balancer, does no harm.
-        let hello = hello
-            .map_err(Failed::slow)?
-            .map_err(|error| Failed::bad(&error, error.kind() == io::ErrorKind::InvalidData))?;
+        let hello = hello.map_err(Failed::slow)?.map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidData => Failed::bad(&error),
+            _ => Failed::closed(&error),
+        })?;
         // The slot is needed only now: until here, a client costs nothing. The wait is no fault of the client.
         let slot = timeout(self.limits.slot_time, self.handshakes.wait(source)).await;
         let slot = slot.map_err(|error| Failed { is_charged: false, ..Failed::slow(error) })?;
@@ -204,7 +204,7 @@ impl<C: TlsCredentials> TlsListener<C> {
             Ok(stream) => Ok(stream),
             Err((error, stream)) => {
                 linger(stream).await;
-                Err(Failed::bad(&error, true))
+                Err(Failed::bad(&error))
             }
         }
     }
@@ -246,8 +246,13 @@ impl Failed {
         Self { loss: ConnectionLoss::SlowHandshake, is_charged: true, reason }
     }
 
-    fn bad(error: &io::Error, is_charged: bool) -> Self {
-        Self { loss: ConnectionLoss::BadHandshake, is_charged, reason: error.to_string() }
+    fn bad(error: &io::Error) -> Self {
+        Self { loss: ConnectionLoss::BadHandshake, is_charged: true, reason: error.to_string() }
+    }
+
+    /// A client that connects and leaves does no harm.
+    fn closed(error: &io::Error) -> Self {
+        Self { loss: ConnectionLoss::Closed, is_charged: false, reason: error.to_string() }
     }
 }
 

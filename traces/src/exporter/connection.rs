@@ -7,6 +7,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use http::Uri;
 use hyper_util::rt::TokioIo;
@@ -22,6 +23,9 @@ use tower_service::Service;
 
 use crate::ExporterError;
 
+/// When a connection is probed, and how long an answer may take.
+const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(10));
+
 /// A channel to the collector at this address, which connects when it is used.
 pub(super) fn channel(endpoint: &str) -> Result<Channel, ExporterError> {
     let invalid = || ExporterError::InvalidEndpoint(endpoint.to_owned());
@@ -36,6 +40,12 @@ pub(super) fn channel(endpoint: &str) -> Result<Channel, ExporterError> {
     };
     // For tonic the connection is plain: the connector encrypts it.
     let plain = Endpoint::from_shared(format!("http://{authority}")).map_err(|_| invalid())?;
+    // A connection that is lost without a sign would else be used until TCP gives up.
+    let (interval, patience) = KEEP_ALIVE;
+    let plain = plain
+        .http2_keep_alive_interval(interval)
+        .keep_alive_timeout(patience)
+        .keep_alive_while_idle(true);
     let connector = Connector(Arc::new(Target { host, port, tls }));
     Ok(plain.origin(origin).connect_with_connector_lazy(connector))
 }
