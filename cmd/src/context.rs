@@ -86,8 +86,8 @@ pub(crate) fn chosen(arguments: &ConnectionArguments) -> anyhow::Result<Option<R
     let mut context = read(&folder?, &name)?;
     ensure!(
         Timestamp::now() < context.expires_at,
-        "the credential of context {name} expired at {:.0}: ask an admin for a new one (`ironmesh operator request`), then \
-         `ironmesh context remove {name}` and `ironmesh context add {name}`",
+        "the credential of context {name} expired at {:.0}: ask an admin for a new one, by the request that you have (`ironmesh \
+         operator issue --csr`) or a token, then `ironmesh context remove {name}`, `context add {name}` and `context use {name}`",
         context.expires_at
     );
     let server = server.map_or_else(|| variable("IRONMESH_SERVER"), |server| Ok(Some(server)))?;

@@ -294,7 +294,8 @@ fn check_bounds(
     let is_new = |one: &&Login| now.duration_since(one.created_at) < NEW_PERIOD;
     if of_user.filter(is_new).count() >= MAX_NEW_OF_A_USER {
         return Err(ApiError::Conflict(format!(
-            "this user has begun {MAX_NEW_OF_A_USER} logins within {} minutes, which is the most: use one of them              (`ironmesh session list`), or try again later",
+            "this user has begun {MAX_NEW_OF_A_USER} logins within {} minutes, which is the most: use a link that you have, or try again in {} minutes",
+            NEW_PERIOD.as_mins(),
             NEW_PERIOD.as_mins()
         )));
     }

@@ -118,8 +118,8 @@ pub struct PolicyView {
     pub findings: Vec<FindingView>,
     /// The findings rendered as text: messages, locations and help, without lines of policy.
     pub rendered: String,
-    /// The findings rendered with the lines of policy. Only the admin socket has them: every user of the machine reads
-    /// the TCP listener, and not every user may read policy.
+    /// The findings rendered with the lines of policy. Only those who may read policy have them: every user of the machine
+    /// reads the admin port, and not every user may read policy.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub annotated: String,
 }

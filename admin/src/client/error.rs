@@ -107,6 +107,23 @@ pub(super) fn advice_about_server(source: &io::Error) -> &'static str {
         io::ErrorKind::InvalidData => {
             "TLS failed: it is not a control plane of the context's mesh, or its clock or this one is wrong"
         }
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
+            "it closed the connection: check the address, the network and its firewall (`--server` names another); or it \
+             blocks this address for a minute, after 20 failures such as a wrong token"
+        }
         _ => "check the address, the network and its firewall (`--server` names another)",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn closed_connection_may_be_that_of_a_blocked_address() {
+        for kind in [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset] {
+            assert!(advice_about_server(&kind.into()).contains("blocks this address"), "{kind}");
+        }
+        assert!(!advice_about_server(&io::ErrorKind::TimedOut.into()).contains("blocks"));
     }
 }

@@ -92,9 +92,15 @@ impl Principal {
                 "the operation `{operation}` is a change, and this socket only reads: use the admin socket \
                  as the owner of the state folder"
             ),
+            // The role of its user may be higher.
+            _ if self.session.is_some() => format!(
+                "the operation `{operation}` needs the role {least}, and this session of {self} has the role {}: log in \
+                 again by `ironmesh ui --role {least}`, which needs that role for the user, too",
+                self.role
+            ),
             _ => format!(
                 "the operation `{operation}` needs the role {least}, and {self} has the role {}: an admin revokes \
-                 the credentials (`ironmesh operator revoke`) and issues one with another role",
+                 the credentials (`ironmesh operator revoke`) and issues one with a different role",
                 self.role
             ),
         }
@@ -204,5 +210,32 @@ pub(super) struct SocketUser(pub(super) Option<u32>);
 impl Connected<IncomingStream<'_, SocketListener>> for SocketUser {
     fn connect_info(stream: IncomingStream<'_, SocketListener>) -> Self {
         Self(stream.io().stream().peer_cred().ok().map(|peer| peer.uid()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rejected_session_gets_the_advice_to_log_in_again() {
+        let identity = Identity::Operator {
+            name: "ann".parse().unwrap(),
+            credential: "5f0c9a1be2d34e67".to_owned(),
+        };
+        let viewer = Principal {
+            identity,
+            role: OperatorRole::Viewer,
+            read_only: false,
+            ..Principal::owner(None)
+        };
+        let text = viewer.rejection(Permission::ReadPolicy, "policy_documents");
+        assert!(text.contains("operator ann has the role viewer: an admin revokes"), "{text}");
+        let session = Some("5f0c9a1be2d34e67".parse().unwrap());
+        let text =
+            Principal { session, ..viewer }.rejection(Permission::ReadPolicy, "policy_documents");
+        assert!(text.contains("this session of operator ann has the role viewer"), "{text}");
+        assert!(text.contains("`ironmesh ui --role operator`"), "{text}");
+        assert!(!text.contains("revoke"), "{text}");
     }
 }

@@ -25,6 +25,15 @@ pub enum BindError {
         /// What the system reports.
         source: io::Error,
     },
+    /// The folder of the socket for a group is missing.
+    #[error(
+        "the folder `{folder}` of `group_socket` is missing: `install -d -m 2750 -o USER -g GROUP {folder}`, with the user \
+         of the control plane; a folder below `/run` also needs a file in `/etc/tmpfiles.d`, which creates it at each boot"
+    )]
+    NoFolder {
+        /// The folder.
+        folder: PathBuf,
+    },
     /// The folder of the socket for a group gives access to others, or to no group.
     #[error(
         "the folder `{folder}` of `group_socket` has the mode {mode:o}: its group reads, so it needs the setgid bit, and \
@@ -90,12 +99,17 @@ pub fn bind_socket(path: &Path) -> Result<UnixListener, BindError> {
 ///
 /// # Errors
 ///
-/// Fails if others than the group may enter the folder, if another user may replace the socket, if a process answers at `path`, or where the system does not
+/// Fails if the folder is missing, if others than the group may enter the folder, if another user may replace the socket, if a process answers at `path`, or where the system does not
 /// create the socket.
 pub fn bind_group_socket(path: &Path) -> Result<UnixListener, BindError> {
     let system = |source| BindError::System { path: path.to_owned(), source };
     let folder = path.parent().unwrap_or_else(|| Path::new("/"));
-    let metadata = fs_err::metadata(folder).map_err(system)?;
+    let metadata = match fs_err::metadata(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(BindError::NoFolder { folder: folder.to_owned() });
+        }
+        found => found.map_err(system)?,
+    };
     let mode = metadata.mode() & 0o7777;
     if !metadata.is_dir() || mode & 0o2000 == 0 || mode & 0o027 != 0 {
         return Err(BindError::Folder { folder: folder.to_owned(), mode });

@@ -112,7 +112,8 @@ fn left_to_do(result: &CordonResult, change: CordonChange) -> String {
             MachineKind::OlderAgent => {
                 "  on its machine: start `ironmesh-envoy`, if it is stopped\n".to_owned()
             }
-            MachineKind::ByHand | MachineKind::Unknown => {
+            MachineKind::Unknown => String::new(),
+            MachineKind::ByHand => {
                 "  on its machine: start Envoy again, also if its listeners were only drained\n"
                     .to_owned()
             }
@@ -288,5 +289,8 @@ warning: these ports have no other available endpoint: shop/till|80
         let by_hand = CordonResult { machine: MachineKind::ByHand, connected: false, ..back };
         let text = cordon_text(&by_hand, CordonChange::Uncordon);
         assert!(text.contains("not connected") && text.contains("start Envoy again"), "{text}");
+        let new = CordonResult { machine: MachineKind::Unknown, ..by_hand };
+        let text = cordon_text(&new, CordonChange::Uncordon);
+        assert!(text.ends_with("holds when it connects\n"), "{text}");
     }
 }
