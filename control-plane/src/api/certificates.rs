@@ -23,8 +23,8 @@ use super::proxy_list::natural_key;
 use crate::metrics::CertificateCounts;
 use crate::reconciler::ExpiringProxies;
 
-/// The listeners that present the control plane's certificate.
-const LISTENERS: [&str; 2] = ["xds", "enrollment"];
+/// The listeners that present the control plane's certificate. The last one is off by default.
+const LISTENERS: [&str; 3] = ["xds", "enrollment", "api"];
 
 /// The part of its lifetime that a certificate which expires soon has left: it is renewed earlier.
 const EXPIRING: i32 = 3;
@@ -60,6 +60,7 @@ impl RunningControlPlane {
             records: self.register.all_records(),
             specification,
             services,
+            has_api: self.api_address.is_some(),
         }
     }
 }
@@ -75,11 +76,15 @@ struct CertificateSources {
     specification: Arc<MeshSpecification>,
     /// The certificates of the accounts in use.
     services: OrdMap<ServiceAccount, Arc<ServiceCertificate>>,
+    /// Whether the API for operators on the network is on.
+    has_api: bool,
 }
 
 impl CertificateSources {
     fn list(&self, now: Timestamp, is_connected: impl Fn(ProxyId) -> bool) -> CertificateList {
-        let listeners = CertificateUse::Listeners(LISTENERS.map(str::to_owned).into());
+        let count = LISTENERS.len() - usize::from(!self.has_api);
+        let listeners = LISTENERS.into_iter().take(count).map(str::to_owned);
+        let listeners = CertificateUse::Listeners(listeners.collect());
         let own = [
             (CertificateKind::Root, &self.root, CertificateUse::TrustBundle),
             (CertificateKind::Intermediate, &self.intermediate, CertificateUse::Issuing),

@@ -48,6 +48,7 @@ fn sources(records: Vec<JoinRecord>) -> CertificateSources {
         services: services.collect(),
         specification,
         trust_domain,
+        has_api: false,
     }
 }
 
@@ -120,6 +121,10 @@ fn list_has_all_kinds_with_their_uses_in_order() {
         uses[2],
         &CertificateUse::Listeners(vec!["xds".to_owned(), "enrollment".to_owned()])
     );
+    let with_api = CertificateSources { has_api: true, ..sources(Vec::new()) };
+    let with_api = with_api.list(hours(1), |_| false).certificates;
+    let all = ["xds", "enrollment", "api"].map(str::to_owned);
+    assert_eq!(with_api[2].used_by, CertificateUse::Listeners(all.into()));
     assert!(matches!(uses[3], CertificateUse::Proxy { connected: true, .. }), "{uses:?}");
     assert!(matches!(uses[4], CertificateUse::Proxy { connected: false, .. }), "{uses:?}");
     assert_eq!(uses[5..], [&CertificateUse::Proxies(0), &CertificateUse::Proxies(2)]);
