@@ -81,7 +81,7 @@ fn change_has_one_trace_with_its_pass_and_its_pushes() {
 }
 
 #[test]
-fn push_of_overlapping_changes_is_in_the_newest_trace_and_links_to_the_others() {
+fn push_of_several_changes_links_all_their_traces() {
     let mut setup = Setup::new();
     let first = setup.change("endpoints-1", &["a"]);
     let (policy, endpoints) = (setup.change("policy-2", &[]), setup.change("endpoints-2", &[]));
