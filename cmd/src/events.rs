@@ -9,12 +9,15 @@ use ironmesh_command_line::{EventsArguments, Output};
 use ironmesh_terminal::journal_table;
 use ironmesh_terminal::stdout::write_if_open;
 use ironmesh_views::events::{ProxyNames, event_line, named_proxies};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::resolved_settings::ResolvedSettings;
 
 /// The pause before a new connection.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// The time for the names of an event's proxies. Without them, the line has ids.
+const LOOK_UP: Duration = Duration::from_secs(1);
 
 /// A connection that breaks after this time is a stream that was cut, such as by a proxy on the way.
 const LASTING: Duration = Duration::from_secs(5);
@@ -31,7 +34,8 @@ pub(crate) async fn events(arguments: EventsArguments, output: Output) -> anyhow
         let read = client
             .events(&query, async |event: ReceivedEvent| {
                 if output == Output::Text {
-                    names.learn(&client, &event).await;
+                    // A slow control plane must not delay the events themselves.
+                    let _ = timeout(LOOK_UP, names.learn(&client, &event)).await;
                 }
                 written = print(&event, &names.known, output);
                 is_cut = event.event == EventKind::Lagged.word();
@@ -72,7 +76,7 @@ impl Names {
     /// The most kept names.
     const MOST: usize = 10_000;
 
-    /// Reads the names that the line of an event needs. Without them, the line has ids.
+    /// Reads the names that the line of an event needs.
     async fn learn(&mut self, client: &Client, event: &ReceivedEvent) {
         if self.known.len() > Self::MOST {
             self.known.clear();

@@ -64,8 +64,8 @@ impl Client {
         Ok(all)
     }
 
-    /// Reads the pages of a list, from the first one. `query` makes the query of a page after another one, and `add` keeps a
-    /// page and returns what comes after it.
+    /// Reads the pages of a list, from the first one. `query` makes the query of the page after a key, and `add` keeps a
+    /// page and returns its last key, if more follow.
     async fn read_pages<Q: Serialize, P: DeserializeOwned>(
         &self,
         path: &str,

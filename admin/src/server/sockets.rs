@@ -45,7 +45,7 @@ pub enum BindError {
         /// Its permission bits.
         mode: u32,
     },
-    /// A different user can replace the socket of a group by another one: in its folder, or by a folder above it.
+    /// A different user can replace the socket of a group: in its folder, or by a folder above it.
     #[error(
         "`{folder}`, which has the `group_socket`, {why}: a user who is neither root nor that of the control plane could \
          replace the socket; use a folder below `/run`"
